@@ -49,7 +49,8 @@ def refuse_recorded(what: str) -> None:
         return
     # The quick question comes first: finding the mode that records takes 2 us.
     modes = dispatch.is_in_torch_dispatch_mode()
-    if sys.modules["torch"].jit.is_tracing() or (modes and PROXIES in sys.modules and sys.modules[PROXIES].get_proxy_mode()):
+    recorded = modes and PROXIES in sys.modules and sys.modules[PROXIES].get_proxy_mode()
+    if recorded or sys.modules["torch"].jit.is_tracing():
         raise InputError(
             f"{what} is a tensor of a call that torch.jit.trace, make_fx or torch.export records, and torch has no "
             "operator for a compiled model or spdnn.ops; layers of spdnn.torch can be recorded"

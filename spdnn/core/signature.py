@@ -111,14 +111,14 @@ class Signature:
     def names(self) -> list[str]:
         return [each.name for each in self.inputs]
 
-    def arguments(self, x: Sequence, named: Mapping[str, Any]) -> tuple[Sequence, Mapping[str, Any]]:
+    def arguments(self, x: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """(in order, by name) what a call was given. By name is one mapping of names to arrays, as sessions and
         tokenizers have it, and of several inputs one frame of a column for each."""
         if len(x) != 1 or named or type(x[0]) is np.ndarray:
             return x, named
         (given,) = x
         if isinstance(given, Mapping):  # which an input that is no tensor may take itself
-            return ((), given) if self.inputs[0].tensor or set(given) == set(self.names) else (x, named)
+            return ((), dict(given)) if self.inputs[0].tensor or set(given) == set(self.names) else (x, named)
         if len(self.inputs) > 1 and (names := arrays.column_names(given)) is not None:
             inputs = {each.name: each for each in self.inputs}
             columns = zip(names, arrays.columns(given) or (), strict=True)

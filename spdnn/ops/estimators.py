@@ -160,7 +160,7 @@ class EstimatorModel(WithRepr):
         return self.__call__
 
     @property
-    def classes_(self) -> np.ndarray:
+    def classes_(self) -> Any:
         self._of_classifier("classes_")
         return self.classes
 

@@ -83,7 +83,7 @@ class Trial:
         """
         if example is not None:
             several = example if isinstance(example, tuple | list) else [example]
-            sample = self.graph.signature.feed(*self.graph.signature.arguments(several, {}))
+            sample = self.graph.signature.feed(*self.graph.signature.arguments(tuple(several), {}))
         else:
             sample = self.graph.signature.draw(batch or 1, UNKNOWN)
         if sample is None:

@@ -130,7 +130,9 @@ class MobileNet:
 
     def __init__(self, config: MobileNetConfig, weights: Mapping[str, np.ndarray] | str | int = 0):
         self.config = config
-        source = weights if (seed := whole(weights)) is None else random_weights(config, seed)
+        seed, source = whole(weights), weights
+        if seed is not None or isinstance(source, int):
+            source = random_weights(config, seed or 0)
         tensors = files.read(source, tensor_shapes(config))
         dense = [tensors.pop(_pointwise(k)) for k in range(len(BLOCKS))]
         first = config.dense_blocks

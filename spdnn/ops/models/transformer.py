@@ -146,7 +146,9 @@ class Transformer:
 
     def __init__(self, config: TransformerConfig, weights: Mapping[str, np.ndarray] | str | int = 0):
         self.config = config
-        source = weights if (seed := whole(weights)) is None else random_weights(config, seed)
+        seed, source = whole(weights), weights
+        if seed is not None or isinstance(source, int):
+            source = random_weights(config, seed or 0)
         self.weights = files.read(source, tensor_shapes(config))
         self.mask = band_and_decay(config.sequence, config.band, config.sparsity, config.seed)
         self.seconds: dict[str, float] = {}
