@@ -71,7 +71,8 @@ def test_one_mapping(kind, chain):
     assert (plain(kind({"x": X})) == X).all()
 
 
-def test_a_mapping_is_kept_with_the_model():
+def test_a_mapping_is_kept_with_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     given = {"input_ids": IDS.copy(), "attention_mask": MASK}
     model = spdnn.compile(model_of(TWO), threads=1, example=given)
     given["input_ids"] += 9
