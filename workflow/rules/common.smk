@@ -20,7 +20,6 @@ from spdnn.runs.records.cases import record_files
 ELSEWHERE = workflow.remote_exec or workflow.resource_settings.nodes is not None
 CORES = workflow.resource_settings.cores or usable_cores()
 MAIN = workflow.is_main_process  # and not a job
-EXECUTES = MAIN and lifecycle.executes(workflow.output_settings.dryrun)
 try:
     lifecycle.check_module(workflow)
     UNUSED = lifecycle.without_deployment(workflow)
@@ -29,7 +28,8 @@ try:
     if config == typed.overwrite_config:  # else a workflow around this one gave it
         config = yaml_files.read_all(typed.configfiles, typed.config)
     config = settings.check(decisions.own_cases(default, config), workflow.source_path("../schemas/config.schema.yaml"))
-    DECIDED = decisions.decide(config, CORES, ELSEWHERE, lambda: EXECUTES, anew=MAIN)
+    DRY = workflow.output_settings.dryrun
+    DECIDED = decisions.decide(config, CORES, ELSEWHERE, lambda: MAIN and lifecycle.executes(DRY), anew=MAIN)
     SAID = DECIDED.sentences(config)
     config = lifecycle.hide_mirror(config, workflow)
     TARGETS = Targets(settings.requests(config, DECIDED))
@@ -64,10 +64,10 @@ if MAIN:
     most, cores = TARGETS.threads(CORES), usable_cores()
     if most > cores and not ELSEWHERE:
         say(f"spdnn: warning: config: {most} threads on {cores} cores run slower than {cores}", "stderr")
-    # Also where nothing is to be done.
-    if EXECUTES or workflow.output_settings.dryrun:
-        for sentence in filter(None, [UNUSED, *DECIDED.kept(config, CORES, ELSEWHERE)]):
-            say(f"spdnn: {sentence}", "stderr")
+    # Also where nothing is to be done; but not where Snakemake only tells.
+    notes = [*filter(None, [UNUSED]), *DECIDED.kept(config, CORES, ELSEWHERE)]
+    for sentence in notes if notes and (DRY or lifecycle.executes(DRY)) else ():
+        say(f"spdnn: {sentence}", "stderr")
 # Snakemake 9 puts this into the shell commands of scripts and of cluster jobs as it is. A blank in the path would end it
 # there; without -P, `python -m snakemake` takes a random.py in the current folder for Python's own.
 sys.executable = f"{shlex.quote(lifecycle.PYTHON)} -P"

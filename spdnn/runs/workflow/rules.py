@@ -1,4 +1,4 @@
-"""What the rules of the workflow ask Snakemake for: threads, memory, time, devices, and what makes them run again."""
+"""What the rules of the workflow ask Snakemake for: threads, memory, time and devices."""
 
 import math
 import re
