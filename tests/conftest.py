@@ -58,6 +58,7 @@ NEEDS = {
         "the Debian packages g++-aarch64-linux-gnu and qemu-user",
     ),
     "cores": (lambda: len(os.sched_getaffinity(0)) > 1, "two cores"),
+    "git": (lambda: shutil.which("git"), "git"),
     "graphblas": (lambda: peer("graphblas"), f"the package python-graphblas ({install('peers')})"),
     "mkl": (lambda: peer("mkl"), f"the packages sparse-dot-mkl and mkl ({install('peers')})"),
     "jax": (lambda: peer("jax"), f"the package jax ({install('peers')})"),

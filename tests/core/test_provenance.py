@@ -1,7 +1,6 @@
 """What a record says of the packages under it, and of the commit of the code."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -38,8 +37,6 @@ def git(folder: Path, *words) -> str:
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """A checkout with a package in another repository, which has two commits."""
-    if not shutil.which("git"):
-        pytest.skip("no git here")
     folder = tmp_path / "other" / "checkout"
     (folder / "spdnn").mkdir(parents=True)
     (folder / "spdnn" / "a.py").write_text("a = 1\n")
@@ -51,6 +48,7 @@ def checkout(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.needs("git")
 def test_the_commit_is_of_the_code_whatever_the_variables_of_git_say(checkout, tmp_path, monkeypatch):
     commit = provenance._commit.__wrapped__
     clean = git(checkout, "rev-parse", "--short=12", "HEAD")
@@ -70,6 +68,7 @@ def test_the_commit_is_of_the_code_whatever_the_variables_of_git_say(checkout, t
     assert commit() == f"{clean}-dirty"
 
 
+@pytest.mark.needs("git")
 @pytest.mark.parametrize("broken", ["HEAD", "index", *(["owner"] if os.geteuid() == 0 else [])])
 def test_a_checkout_that_git_cannot_read_has_no_commit_and_not_that_around_it(checkout, capfd, monkeypatch, broken):
     monkeypatch.setenv("HOME", str(checkout))  # whose user trusts no other owner
