@@ -15,7 +15,7 @@ VARIABLES = [
 ]  # fmt: skip
 
 START = """
-import os, subprocess, sys, threading, time
+import contextlib, os, subprocess, sys, threading, time
 from pathlib import Path
 import numpy as np
 import spdnn
@@ -23,7 +23,10 @@ from spdnn import ops
 from spdnn.core import provenance, resources
 
 def cores(thread=0): return sorted(os.sched_getaffinity(thread))
-def others(): return [cores(int(number)) for number in os.listdir("/proc/self/task") if int(number) != os.getpid()]
+def others():
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # a thread that has ended since
+            if int(task.name) != os.getpid(): yield (task / "comm").read_text(), cores(int(task.name))
 NETWORK, X = spdnn.from_matrices([np.eye(64)] * 4, last="none"), np.ones((512, 64), "f")
 """
 
@@ -56,7 +59,7 @@ def test_all_cores_count(variable):
 OPENMP = """
 model = spdnn.compile(NETWORK)
 ops.softmax(ops.SparseMatrix.from_dense(np.ones((500, 500), "f")), threads=len(CORES))
-print([model.threads, resources.usable_cores(), [cores(), *others()]])
+print([model.threads, resources.usable_cores(), [cores(), *(places for _, places in others())]])
 """
 
 
@@ -79,9 +82,7 @@ def test_places_of_one_core_are_one():
 
 HELPERS = """
 model, x = spdnn.compile(spdnn.from_matrices([np.eye(1024)] * 4, last="none"), threads=2), np.ones((512, 1024), "f")
-def helper():
-    for task in Path("/proc/self/task").iterdir():
-        if (task / "comm").read_text() == "spdnn helper\\n": return cores(int(task.name))
+def helper(): return next((places for name, places in others() if name == "spdnn helper\\n"), None)
 until = time.monotonic() + 60
 while time.monotonic() < until and not helper(): model(x)
 print([cores(), helper()])
