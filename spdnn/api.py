@@ -77,9 +77,10 @@ def compile(
 
     Args:
         network: a Network; the path of a model file of spdnn, of official text or of an ONNX model; the bytes of an
-            ONNX model, an open file of one, or an onnx.ModelProto; a torch.nn.Module, which is exported to ONNX; or a
-            fitted MLPClassifier or MLPRegressor of scikit-learn, also in a Pipeline after StandardScaler or
-            MinMaxScaler, which becomes an EstimatorModel. A file of weights alone goes through open_network.
+            ONNX model, an open file of one, or an onnx.ModelProto; a torch.nn.Module, which is exported to ONNX, or an
+            ExportedProgram of torch.export; or a fitted MLPClassifier or MLPRegressor of scikit-learn, also in a
+            Pipeline after StandardScaler or MinMaxScaler, which becomes an EstimatorModel. A file of weights alone goes
+            through open_network.
             An ONNX model becomes a Model if it is a chain of layers with at most 30 % nonzero weights. Any other
             becomes an OnnxModel: ONNX Runtime runs it on the processor, and our kernels run its pruned products where
             that is faster.
@@ -91,9 +92,9 @@ def compile(
         memory: the most bytes of memory that the process may use during a call, or None. Weights that do not fit are
             read again at each call.
         settings: those of the engine, such as spdnn.TaskgraphSettings for `taskgraph`; None: its defaults.
-        example: what a torch.nn.Module takes, a tensor of two inputs or more or a tuple of such; not needed where a
-            Linear comes first. Of an ONNX model: arrays of the shapes for which its products are timed, or a mapping of
-            their names to them.
+        example: what a torch.nn.Module takes, a tensor of two inputs or more, a tuple of such, or a mapping of its
+            arguments' names to them; not needed where a Linear comes first, or of an ExportedProgram. Of an ONNX model:
+            arrays of the shapes for which its products are timed, or a mapping of their names to them.
         verify: compare what a model gives with what ONNX Runtime, the torch.nn.Module or the estimator of scikit-learn
             gives, before it is given out; a module at several numbers of inputs, which `explain` lists. What differs by
             more than rounding stays in ONNX Runtime, with a warning; a module or an estimator that differs is refused.
@@ -125,13 +126,14 @@ def compile(
         # A file or a module gives a network, or the graph of an ONNX model.
         if is_source(network):
             graph = open_model(network)
-        elif (nn := getattr(sys.modules.get("torch"), "nn", None)) is not None and isinstance(network, nn.Module):
+        elif _of_torch(network):
             export = importlib.import_module("spdnn.ops.torch.export").export
             exported = stack.enter_context(export(network, example, verify))
             graph = OnnxGraph.read(exported.path, exported.name)
             example = example if example is None else exported.inputs  # copies, which the model may keep
         if not isinstance(graph, OnnxGraph):
-            _refuse_example(example)
+            if isinstance(graph, Network):
+                _refuse_example(example)
             return make(graph)
         # A chain of pruned layers goes to the engine, and so does any chain that a certain engine must run.
         try:
@@ -152,6 +154,13 @@ def compile(
     if exported is not None and verify:
         model.compared = exported.compare(model)
     return model
+
+
+def _of_torch(network: Any) -> bool:
+    """Whether it is a torch.nn.Module or an ExportedProgram; torch is not imported to find that out."""
+    kinds = (("torch.nn", "Module"), ("torch.export", "ExportedProgram"))
+    found = (getattr(sys.modules.get(module), name, None) for module, name in kinds)
+    return any(isinstance(kind, type) and isinstance(network, kind) for kind in found)
 
 
 def _refuse_example(example: Any) -> None:

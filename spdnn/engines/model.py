@@ -71,9 +71,7 @@ class Model(WithRepr):
         signature: Signature | None = None,
     ):
         if not isinstance(network, Network):
-            raise InputError(
-                f"a {type(network).__name__} is no Network; spdnn.from_matrices and spdnn.open_network make one"
-            )
+            raise InputError(_no_network(network))
         batch = check_batch(batch)
         self.inputs, self.outputs = network.inputs, network.outputs
         self.depth, self.edges = network.depth, network.edges
@@ -241,6 +239,16 @@ def check_batch(batch: Any) -> int | None:
     if batch is not None and (number is None or not 1 <= number <= MOST_BATCH):
         raise InputError(f"batch {batch!r}: a number of inputs from 1 to {MOST_BATCH:,}, or None")
     return number
+
+
+def _no_network(value: Any) -> str:
+    """The sentence on what is no Network."""
+    name = type(value).__name__
+    if isinstance(value, type):
+        return f"{value.__name__} is a class; give an object of it"
+    if callable(value):
+        return f"a {name} is no Network; a torch.nn.Module whose forward calls it is taken"
+    return f"a {name} is no Network; spdnn.from_matrices and spdnn.open_network make one"
 
 
 class _InMemoryNetwork(MemoryNetwork):

@@ -257,7 +257,8 @@ class SparseMatrix(WithRepr):
         values = torch.from_dlpack(self.values)
         arrays = self.topology.offsets, self.topology.columns
         offsets, columns = (torch.from_numpy(array.astype(np.int64)).to(values.device) for array in arrays)
-        return torch.sparse_csr_tensor(offsets, columns, values, size=self.shape, check_invariants=False)
+        options = {"size": self.shape, "device": values.device, "check_invariants": False}
+        return torch.sparse_csr_tensor(offsets, columns, values, **options)
 
     def to_smtx(self, path: str | PathLike) -> None:
         """Write the topology as a .smtx file, whole or not at all."""

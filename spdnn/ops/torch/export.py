@@ -1,6 +1,7 @@
 """PyTorch modules as ONNX models, which torch.onnx writes."""
 
 import contextlib
+import inspect
 import itertools
 import logging
 import random
@@ -11,12 +12,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch.export import ExportedProgram
 from torch.export.dynamic_shapes import ShapesCollection
+from torch.utils._pytree import tree_leaves
 
 from spdnn.core import arrays
 from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
@@ -32,6 +35,9 @@ COUNTS, MOST = (1, 2, 3), 16  # numbers of inputs that are compared, and the lar
 WIDEST = 4096  # inputs: a limit of torch's export that lies below is looked at from its other side
 HALF = (torch.float16, torch.bfloat16)  # computed in float32
 NAMED = 3  # tensors in a sentence
+LOGGERS = ("torch", "onnxscript", "onnx_ir")
+# Classes of torch that run a module of the user's, which is this part of them.
+WRAPPED = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
 _exporting = Lock()  # torch.export replaces methods of nn.Module while it runs: one at a time
 
 
@@ -41,7 +47,7 @@ class Exported:
 
     Attributes:
         path: of the ONNX model, for any number of inputs; name: of the module's class.
-        inputs: what the module was exported with.
+        inputs: what the module was exported with, by the order of its arguments.
         calls: inputs, of several counts, and what the module gives for them.
         refused: why the module itself cannot be called, by the count of the inputs.
     """
@@ -74,17 +80,19 @@ class Exported:
 
 
 @contextlib.contextmanager
-def export(module: nn.Module, example: Any = None, several: bool = True) -> Iterator[Exported]:
+def export(module: nn.Module | ExportedProgram, example: Any = None, several: bool = True) -> Iterator[Exported]:
     """Export a module in inference to ONNX, for any number of inputs; the file is removed at the end.
 
     A copy of the module is run on copies of the example, and then exported. The module, the example and the random
-    states of torch, NumPy and Python stay as they are, and other threads may call the module meanwhile.
+    states of torch, NumPy and Python stay as they are, and other threads may call the module meanwhile. Under autocast
+    it is exported as without.
 
     Args:
         module: its forward may write into its inputs; it may fill buffers at its first call. Sparse layers of
-            spdnn.torch are exported with their weights.
-        example: a tensor that the module takes, or a tuple of several, of two inputs or more; not needed where a Linear
-            layer comes first.
+            spdnn.torch are exported with their weights. What torch.compile, DataParallel or
+            DistributedDataParallel made of a module is that module; an ExportedProgram may be one.
+        example: a tensor that the module takes, a tuple of several, or a mapping of the names of its arguments to them,
+            of two inputs or more; not needed where a Linear layer comes first, or of an ExportedProgram.
         several: call the module also with other numbers of inputs, rows of the example, to compare them.
 
     Raises:
@@ -92,24 +100,28 @@ def export(module: nn.Module, example: Any = None, several: bool = True) -> Iter
             or torch cannot trace or export it.
         Unavailable: the package onnxscript is missing.
     """
-    name = type(module).__name__
-    inputs = _inputs(name, module, example)
+    module, name, example = _unwrapped(module, example)
+    if isinstance(module, torch.jit.ScriptModule):
+        raise InputError(
+            f"{name}: torch.onnx cannot export TorchScript for any number of inputs; give the module of it"
+        )
+    inputs, names = _inputs(name, module, example)
     try:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise Unavailable(f"{name}: the package onnxscript is missing; {install('torch')} brings it") from error
     with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
         path = Path(folder, "model.onnx")
-        with random_states_kept(module, inputs) as restore, _silent(), torch.inference_mode(False), torch.no_grad():
+        with random_states_kept(module, inputs) as restore, _silent(), _usual_modes(inputs):
             copied = fill_sparse(copy_module(module, "compile exports a copy of a module").eval())
             if any(parameter.dtype in HALF for parameter in copied.parameters()):
                 copied.float()
-            calls, refused = [(inputs, _called(name, copied, inputs, restore))], {}
-            dense = _dense(copied)
+            calls, refused = [(inputs, _called(name, _Call(copied, names), inputs, restore))], {}
+            dense = _Call(_dense(copied), names)
             try:
                 written, limits = _write(dense, inputs, path)
             except Exception as error:  # of any kind: the module's own code runs
-                why = _why(error.__cause__ or error)
+                why = _fixed_count(copied) or _why(error.__cause__ or error)
                 raise InputError(f"{name}: torch.onnx cannot export it for any number of inputs ({why})") from error
             if written:
                 raise _refusal(name, written)
@@ -117,23 +129,77 @@ def export(module: nn.Module, example: Any = None, several: bool = True) -> Iter
                 rows = _rows(inputs, count)
                 restore()
                 try:
-                    calls.append((rows, dense(*(tensor.clone() for tensor in rows))))
+                    calls.append((rows, dense(rows)))
                 except Exception as error:  # of any kind: the module's own code runs
                     refused[count] = _why(error)
         yield Exported(path, name, inputs, calls, refused)
 
 
+class _Call(NamedTuple):
+    """A module, and the names of the arguments that are given by name, which come last."""
+
+    module: nn.Module
+    names: tuple[str, ...]
+
+    def split(self, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+        """Inputs as (those by place, those by name)."""
+        places = len(inputs) - len(self.names)
+        return inputs[:places], dict(zip(self.names, inputs[places:], strict=True))
+
+    def __call__(self, inputs: tuple[Tensor, ...]) -> Any:
+        """What the module gives for clones of inputs, into which it may write."""
+        places, named = self.split(tuple(tensor.clone() for tensor in inputs))
+        return self.module(*places, **named)
+
+
+def _unwrapped(module: Any, example: Any) -> tuple[nn.Module, str, Any]:
+    """(the module that is exported, the name of its class, the example)."""
+    if isinstance(module, ExportedProgram):
+        places, named = module.example_inputs or ((), {})
+        if example is None and all(isinstance(given, Tensor) for given in (*places, *named.values())):
+            example = named if named and not places else places
+        return module.module(), type(module).__name__, example
+    # What runs the module of a user on several devices, or compiles it, has none of its own numbers.
+    while isinstance(inner := getattr(module, WRAPPED.get(type(module).__name__, ""), None), nn.Module):
+        module = inner
+    return module, type(module).__name__, example
+
+
+def _fixed_count(module: nn.Module) -> str | None:
+    """That a module of torch.export takes one number of inputs alone, if it does."""
+    for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
+        shown = node.meta.get("val") if node.op == "placeholder" else None
+        if isinstance(shown, Tensor) and shown.dim() and type(shown.shape[0]) is int:
+            return (
+                f"torch.export made it for {plural(shown.shape[0], 'input')} alone, and with "
+                "dynamic_shapes=({0: torch.export.Dim.DYNAMIC},) makes it for any"
+            )
+    return None
+
+
+@contextlib.contextmanager
+def _usual_modes(inputs: Iterable[Tensor]) -> Iterator[None]:
+    """Without inference mode, gradients and autocast, in which the caller may be."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        for kind in {"cpu", *(tensor.device.type for tensor in inputs)}:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
 def _counts(shown: int, limits: Iterable[int]) -> list[int]:
     """The numbers of inputs to compare besides that of the example: few, one that is drawn, and those at `limits`."""
-    drawn = random.Random().randint(max(COUNTS) + 1, MOST)  # of its own state: the user's stays
+    drawn = random.Random().choice([*{*range(max(COUNTS) + 1, MOST + 1)} - {shown}])  # the user's state stays
     return sorted({*COUNTS, drawn, *limits} - {shown})
 
 
 def _rows(inputs: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
     """So many rows of each input, the first ones, and then drawn ones; another length than the first's is no count."""
     whole = len(inputs[0])
-    drawn = torch.randint(whole, (max(0, count - whole),), generator=torch.Generator().manual_seed(count))
-    chosen = torch.cat([torch.arange(min(count, whole)), drawn])
+    generator, more = torch.Generator("cpu").manual_seed(count), max(0, count - whole)
+    drawn = torch.randint(whole, (more,), generator=generator, device="cpu")
+    chosen = torch.cat([torch.arange(min(count, whole), device="cpu"), drawn])
     return tuple(tensor[chosen.to(tensor.device)] if len(tensor) == whole else tensor for tensor in inputs)
 
 
@@ -143,12 +209,11 @@ def _difference(name: str, model: Any, inputs: tuple[Tensor, ...], expected: Any
         actual = model(*inputs)
     except SpdnnError as error:
         return f"cannot be called ({_why(error)})"
-    pairs = [(actual, expected)] if isinstance(expected, Tensor) else list(zip(actual, expected, strict=False))
-    # Outputs within outputs are flattened by the export; those of plain tensors are as many.
-    plain = not isinstance(expected, Tensor) and all(isinstance(part, Tensor) for part in expected)
-    if plain and len(actual) != len(expected):
-        return f"gives {len(actual)} outputs, and itself {len(expected)},"
-    for one, other in pairs:
+    # Outputs within outputs, and mappings, are flattened by the export too; those of tensors alone are as many.
+    flat, leaves = list(actual) if isinstance(actual, tuple | list) else [actual], tree_leaves(expected)
+    if len(flat) != len(leaves) and all(isinstance(leaf, Tensor) for leaf in leaves):
+        return f"gives {plural(len(flat), 'output')}, and itself {len(leaves)},"
+    for one, other in zip(flat, leaves, strict=False):
         if isinstance(other, Tensor):
             one, other = arrays.host(one, name), arrays.host(other, name)
             if one.shape != other.shape:
@@ -158,7 +223,7 @@ def _difference(name: str, model: Any, inputs: tuple[Tensor, ...], expected: Any
     return None
 
 
-def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> tuple[dict[str, Any], set[int]]:
+def _write(call: _Call, inputs: tuple[Tensor, ...], path: Path) -> tuple[dict[str, Any], set[int]]:
     """Write the ONNX model.
 
     Returns:
@@ -168,10 +233,12 @@ def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> tuple[d
     sizes = ShapesCollection()
     for argument in inputs:
         sizes[argument][0] = torch.export.Dim.DYNAMIC
-    shapes = sizes.dynamic_shapes(module, inputs)
+    places, named = call.split(inputs)
+    shapes = sizes.dynamic_shapes(call.module, places, named)
+    options = {"kwargs": named, "dynamo": True, "dynamic_shapes": shapes, "verbose": False}
     with _exporting, _in_this_thread():
-        program = torch.onnx.export(module, inputs, str(path), dynamo=True, dynamic_shapes=shapes, verbose=False)
-    traced, buffers = program.exported_program, dict(module.named_buffers())
+        program = torch.onnx.export(call.module, places, str(path), **options)
+    traced, buffers = program.exported_program, dict(call.module.named_buffers())
     ends = (((span.lower, -1), (span.upper, 1)) for span in traced.range_constraints.values())
     # A bound is a number of SymPy, and may be infinite.
     limits = {int(bound) + step for pair in ends for bound, step in pair if getattr(bound, "is_Integer", False)}
@@ -202,20 +269,23 @@ def _in_this_thread() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Without what torch logs: packages that are missing, and what failed, which the exception says too."""
-    logger = logging.getLogger("torch")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    """Without what the exporters log: packages that are missing, and what failed, which the exception says too."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
-def _inputs(name: str, module: nn.Module, example: Any) -> tuple[Tensor, ...]:
-    """The example as a tuple of copies, in float32 where it is in half precision; or random numbers."""
+def _inputs(name: str, module: nn.Module, example: Any) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
+    """(The example as copies, in float32 where it is in half precision, or random numbers; the names of those that are
+    given by name, which come last)."""
     if any(nn.parameter.is_lazy(tensor) for tensor in itertools.chain(module.parameters(), module.buffers())):
         raise InputError(f"{name}: a lazy layer has no weights before its first call; call the module once")
     if example is None:
@@ -226,16 +296,25 @@ def _inputs(name: str, module: nn.Module, example: Any) -> tuple[Tensor, ...]:
             raise InputError(
                 f"{name}: its first layer is no Linear: give an input of it (example=), two of them or more"
             )
-        drawn = torch.randn(2, first.in_features, generator=torch.Generator().manual_seed(0))
+        generator = torch.Generator("cpu").manual_seed(0)
+        drawn = torch.randn(2, first.in_features, generator=generator, device="cpu")
         example = drawn.to(next(first.parameters()))
-    several = tuple(example) if isinstance(example, tuple | list) else (example,)
+    several, names = tuple(example) if isinstance(example, tuple | list) else (example,), ()
+    if isinstance(example, Mapping):
+        try:
+            bound = inspect.signature(module.forward).bind(**example)
+        except TypeError as error:
+            raise InputError(f"example: {name} takes other arguments ({_why(error)})") from error
+        several, names = (*bound.args, *bound.kwargs.values()), tuple(bound.kwargs)
     if not several or not all(isinstance(tensor, Tensor) and tensor.dim() and len(tensor) > 1 for tensor in several):
-        raise InputError("example: a tensor of two inputs or more, as the module takes them, or a tuple of such")
+        raise InputError(
+            "example: a tensor of two inputs or more, as the module takes them, a tuple of such, or a mapping of names"
+        )
     copies = (tensor.detach().clone() for tensor in several)
-    return tuple(tensor.float() if tensor.dtype in HALF else tensor for tensor in copies)
+    return tuple(tensor.float() if tensor.dtype in HALF else tensor for tensor in copies), names
 
 
-def _called(name: str, module: nn.Module, inputs: tuple[Tensor, ...], restore: Callable[[], None]) -> Any:
+def _called(name: str, module: _Call, inputs: tuple[Tensor, ...], restore: Callable[[], None]) -> Any:
     """The module's outputs, after calls that fill what its first call fills.
 
     Raises:
@@ -246,21 +325,21 @@ def _called(name: str, module: nn.Module, inputs: tuple[Tensor, ...], restore: C
         if again:
             restore()  # so that a module that draws numbers draws the same ones
         try:
-            return module(*(tensor.clone() for tensor in inputs))  # into which it may write
+            return module(inputs)
         except Exception as error:  # of any kind: the module's own code runs
             raise InputError(f"{name}: it cannot be called with the example ({_why(error)})") from error
 
-    first, states = held_values(call()), [held_values(module)]
+    first, states = held_values(call()), [held_values(module.module)]
     # Between two calls on the same inputs, one on others: a state that follows the inputs differs afterwards. A module
     # may refuse larger numbers, or another order; on a GPU, numbers that are out of range would end its context.
     for factor in (2, 1):
         others = [tensor.flip(0) for tensor in inputs]
         with contextlib.suppress(Exception):
-            module(*(other * factor if other.is_cpu and other.is_floating_point() else other for other in others))
+            module(tuple(each * factor if each.is_cpu and each.is_floating_point() else each for each in others))
             break
-    states.append(held_values(module))
+    states.append(held_values(module.module))
     outputs = call()
-    again, after = held_values(outputs), held_values(module)
+    again, after = held_values(outputs), held_values(module.module)
     drawn = held_values(call(again=False))
     # What the second call left differs in a record of the latest input, which is a state only where outputs show it.
     kept = _changed(states[0], after)
@@ -270,8 +349,8 @@ def _called(name: str, module: nn.Module, inputs: tuple[Tensor, ...], restore: C
         raise _refusal(name, _changed(states[1], after) | kept)
     if not all(_alike(name, value, drawn.get(key)) for key, value in again.items()):
         # With the same random numbers twice: what differs then is a state that comes back after some calls.
-        one, there = held_values(call()), held_values(module)
-        other, after = held_values(call()), held_values(module)
+        one, there = held_values(call()), held_values(module.module)
+        other, after = held_values(call()), held_values(module.module)
         if not all(_alike(name, value, other.get(key)) for key, value in one.items()):
             raise _refusal(name, _changed(there, after))
         raise InputError(

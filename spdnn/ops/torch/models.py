@@ -324,8 +324,13 @@ def _beside(first: Callable[[], Any], other: Callable[[], Any], wait: bool) -> t
 
 
 def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
-    parent = model.get_submodule(name.rpartition(".")[0])
-    setattr(parent, name.rpartition(".")[2], layer)
+    *path, last = name.split(".")
+    parents = [model.get_submodule(".".join(path[:depth])) for depth in range(len(path) + 1)]
+    parent = parents[-1]
+    setattr(parent, last, layer)
+    for above in parents:
+        if isinstance(above, nn.TransformerEncoder):
+            above.use_nested_tensor = False  # which its first layer, where that is dense, makes of padded inputs
     if isinstance(parent, nn.TransformerEncoderLayer):
         parent.activation_relu_or_gelu = 0  # its fast path in evaluation reads dense weights
 

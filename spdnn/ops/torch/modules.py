@@ -54,7 +54,8 @@ class SparseWeight(nn.Module):
         self.values = nn.Parameter(torch.from_numpy(np.array(weight.to("cpu").values)))
         self.register_parameter("bias", None)
         if bias is not None:
-            bias = torch.as_tensor(bias).detach().to(self.values.dtype).clone()
+            bias = bias if isinstance(bias, Tensor) else torch.as_tensor(bias, device="cpu")
+            bias = bias.detach().to(self.values).clone()
             if bias.shape != (weight.shape[0],):
                 raise InputError(f"bias has shape {tuple(bias.shape)}; it must be ({weight.shape[0]},)")
             self.bias = nn.Parameter(bias)
@@ -181,6 +182,11 @@ class SparseLinear(SparseWeight):
 
     def forward(self, x: Tensor) -> Tensor:
         """Raises InputError: an input of another width or type."""
+        if x.is_nested:
+            raise InputError(
+                "the input is a nested tensor; it must be a plain one, as a TransformerEncoder gives its layers with "
+                "enable_nested_tensor=False"
+            )
         if not x.dim() or x.shape[-1] != self.width:
             raise InputError(f"the input has shape {tuple(x.shape)}; its last size must be {self.width}")
         y = self._product(x.reshape(-1, self.width), True)
