@@ -119,6 +119,20 @@ def test_an_example_by_the_names_of_arguments(names):
         close(model(**few)[1], module(**few)["more"][0])
 
 
+def test_an_output_that_is_an_input_leaves_the_input_its_name():
+    class Keeps(nn.Linear):
+        def forward(self, x, y):
+            return super().forward(x + y), x, y, x
+
+    module = Keeps(8, 4)
+    with spdnn.compile(module, example=(X, X * 2)) as model:
+        assert model.inputs == ["x", "y"]
+        outputs, expected = model(y=X * 3, x=X), module(y=X * 3, x=X)
+        assert len({*model.outputs, *model.inputs}) == len(model.outputs) + 2
+        for one, other in zip(outputs, expected, strict=True):
+            close(one, other)
+
+
 def test_names_that_a_module_does_not_take():
     module = Names().eval()
     refuses("^example: Names takes other arguments .*'x'", spdnn.compile, module, example={"y": X[:, :6]})

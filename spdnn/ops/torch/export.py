@@ -237,13 +237,27 @@ def _write(call: _Call, inputs: tuple[Tensor, ...], path: Path) -> tuple[dict[st
     shapes = sizes.dynamic_shapes(call.module, places, named)
     options = {"kwargs": named, "dynamo": True, "dynamic_shapes": shapes, "verbose": False}
     with _exporting, _in_this_thread():
-        program = torch.onnx.export(call.module, places, str(path), **options)
+        program = torch.onnx.export(call.module, places, **options)
+        _rename_inputs(program.model.graph)
+        program.save(str(path), external_data=True)
     traced, buffers = program.exported_program, dict(call.module.named_buffers())
     ends = (((span.lower, -1), (span.upper, 1)) for span in traced.range_constraints.values())
     # A bound is a number of SymPy, and may be infinite.
     limits = {int(bound) + step for pair in ends for bound, step in pair if getattr(bound, "is_Integer", False)}
     written = {name: buffers.get(name) for name in traced.graph_signature.buffers_to_mutate.values()}
     return written, {count for count in limits if 0 < count <= WIDEST}
+
+
+def _rename_inputs(graph: Any) -> None:
+    """Inputs get the names of their arguments again, which torch.onnx gives to outputs that are inputs."""
+    names = {value.name for node in graph for value in node.outputs}
+    for value in graph.outputs:
+        node = value.producer()
+        if node is not None and node.op_type == "Identity" and node.inputs[0].name == f"{value.name}_orig":
+            argument, taken = value.name, names | {value.name for value in graph.inputs}
+            value.name = next(name for n in itertools.count() if (name := f"{argument}_{n}") not in taken)
+            names.add(value.name)
+            node.inputs[0].name = argument
 
 
 @contextlib.contextmanager
