@@ -2,10 +2,11 @@
 SHELL := /bin/sh
 # Modules and shells export these for purposes of their own (CUDA=/usr/local/cuda): only make's command line sets them.
 # PYTHON and CXX name programs, so the environment may set them too.
-$(foreach name,ARGS CORES CUDA FUZZ_SECONDS,$(if $(filter environment,$(origin $(name))),$(eval undefine $(name))))
+$(foreach name,ARGS CORES CUDA FUZZ_SECONDS MODULE_SECONDS,$(if $(filter environment,$(origin $(name))),$(eval undefine $(name))))
 PYTHON ?= python3
 CORES ?= $(shell $(PYTHON) -I spdnn/core/resources.py 2>/dev/null || nproc)
 FUZZ_SECONDS ?= 600
+MODULE_SECONDS ?= $(FUZZ_SECONDS)
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := .venv-torch
@@ -39,7 +40,8 @@ help:
 	@echo "make docs    the documentation site in build/site, from docs/; ends red where a link leads nowhere"
 	@echo "make wheel   a wheel of this machine's processor and Python in build/wheel, with the tag that auditwheel gives it"
 	@echo "make faults  seeded faults of tests/faults/table: each must be found by its test (ARGS='ranks': some of them)"
-	@echo "make fuzz    fuzz every reader for FUZZ_SECONDS=$(FUZZ_SECONDS); what fails is kept in build/fuzz/failed"
+	@echo "make fuzz    fuzz every reader for FUZZ_SECONDS=$(FUZZ_SECONDS), then compile modules of torch that are drawn for"
+	@echo "             MODULE_SECONDS=$(MODULE_SECONDS), in $(TORCH) (ARGS=modules: these alone; ARGS=npz: that reader alone)"
 	@echo "make gpu-check   on a machine with an NVIDIA GPU: every kernel verified (tests/gpu/check.py)"
 	@echo "make gpu-records   there: every record of it that is missing, verified, and their page (benchmarks/gpu_records.py)"
 	@echo "make sanitize    the C++ kernels under sanitizers (memory, undefined behaviour, threads)"
@@ -96,9 +98,15 @@ $(TORCH)/.built: $(TORCH)/.locked $(SOURCES)
 faults: $(VENV)/.tested setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" python tests/faults/run.py $(ARGS)
 
-# Every reader of files, records, the configuration and the command line, with inputs that Atheris makes up.
-fuzz: $(VENV)/.fuzzing setup
-	@$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS) $(ARGS)
+# Every reader of files, records, the configuration and the command line, with inputs that Atheris makes up; then modules
+# of torch that seeds draw. ARGS names some of the readers, or the modules.
+MODULES := $(if $(ARGS),$(filter modules,$(ARGS)),modules)
+READERS := $(if $(ARGS),$(filter-out modules,$(ARGS)),all)
+fuzz: $(if $(READERS),$(VENV)/.fuzzing setup) $(if $(MODULES),$(TORCH)/.built)
+	@status=0; \
+	$(if $(READERS),$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS) $(filter-out modules,$(ARGS)) || status=1;) \
+	$(if $(MODULES),$(TORCH)/bin/python tests/with_torch/fuzz_modules.py --seconds $(MODULE_SECONDS) || status=1;) \
+	exit $$status
 
 # With VENV= nothing is set up: PYTHON runs it as it is.
 gpu-check: PROGRAM := tests/gpu/check.py

@@ -229,7 +229,8 @@ def test_every_other_python_of_the_machine_is_tested(tmp_path, arguments, strict
         ("ARGS", "--forceall", "run", "snakemake --cores 7 --forceall"),
         ("ARGS", "-x", "test", "tests/run.py -x"),
         ("CORES", "512", "run", "snakemake --cores 512"),
-        ("FUZZ_SECONDS", "1", "fuzz", "--seconds 1 "),
+        ("FUZZ_SECONDS", "1", "fuzz", "run.py --seconds 1 "),
+        ("MODULE_SECONDS", "1", "fuzz", "fuzz_modules.py --seconds 1 "),
     ],
 )
 def test_only_the_command_line_of_make_sets_what_others_export(name, value, target, expected):
@@ -242,3 +243,21 @@ def test_only_the_command_line_of_make_sets_what_others_export(name, value, targ
         assert status == 0, told
         shown.append(expected in out)
     assert shown == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "readers", "modules"),
+    [
+        ([], "--seconds 600  ", "--seconds 600 "),
+        (["ARGS=modules"], None, "--seconds 600 "),
+        (["ARGS='\"Matrix Market\" npz'"], "--seconds 600 '\"Matrix Market\" npz' ", None),
+        (["ARGS=npz modules", "FUZZ_SECONDS=5"], "--seconds 5 npz ", "--seconds 5 "),
+        (["MODULE_SECONDS=7"], "--seconds 600  ", "--seconds 7 "),
+    ],
+)
+def test_readers_or_modules_alone_are_fuzzed(words, readers, modules):
+    status, out, told = finished(["make", "-n", *words, "fuzz"], cwd=ROOT, env=os.environ | {"MAKEFLAGS": ""})
+    assert status == 0, told
+    for program, expected in (("tests/fuzz/run.py", readers), ("tests/with_torch/fuzz_modules.py", modules)):
+        assert (program in out) == (expected is not None)
+        assert expected is None or f"{program} {expected}|| " in out
