@@ -207,6 +207,16 @@ def test_an_exporter_logs_nothing(capfd, caplog):
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+def test_an_exporter_prints_nothing_of_what_it_cannot_trace(capfd):
+    class Branches(nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            return y + 1 if float(y.sum()) > 0 else y
+
+    refuses("^Branches: torch.onnx cannot export it", spdnn.compile, Branches(8, 4), example=X)
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("exclude", [["*layers.0*"], ["*layers.1*"], []])
 @pytest.mark.parametrize("inner", [False, True])
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

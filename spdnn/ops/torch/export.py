@@ -236,7 +236,7 @@ def _write(call: _Call, inputs: tuple[Tensor, ...], path: Path) -> tuple[dict[st
     places, named = call.split(inputs)
     shapes = sizes.dynamic_shapes(call.module, places, named)
     options = {"kwargs": named, "dynamo": True, "dynamic_shapes": shapes, "verbose": False}
-    with _exporting, _in_this_thread():
+    with _exporting, _in_this_thread(), _unprinted():
         program = torch.onnx.export(call.module, places, **options)
         _rename_inputs(program.model.graph)
         program.save(str(path), external_data=True)
@@ -279,6 +279,18 @@ def _in_this_thread() -> Iterator[None]:
         yield
     finally:
         eval_frame.fx_traceback = notes
+
+
+@contextlib.contextmanager
+def _unprinted() -> Iterator[None]:
+    """Without the graph that torch.export prints to standard error where it fails."""
+    from torch.export import _trace
+
+    vars(_trace)["print"] = lambda *words, **options: None
+    try:
+        yield
+    finally:
+        vars(_trace).pop("print", None)
 
 
 @contextlib.contextmanager
