@@ -217,6 +217,21 @@ def test_an_exporter_prints_nothing_of_what_it_cannot_trace(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_attention_is_exported_without_fused_operators():
+    fused = []
+
+    class Notes(nn.Linear):
+        def forward(self, x):
+            fused.append(torch.backends.mha.get_fastpath_enabled())
+            return super().forward(x)
+
+    with spdnn.compile(Notes(8, 4), example=X):
+        pass
+    assert False in fused  # while torch exports it
+    assert fused[0]
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
 @pytest.mark.parametrize("exclude", [["*layers.0*"], ["*layers.1*"], []])
 @pytest.mark.parametrize("inner", [False, True])
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

@@ -236,7 +236,7 @@ def _write(call: _Call, inputs: tuple[Tensor, ...], path: Path) -> tuple[dict[st
     places, named = call.split(inputs)
     shapes = sizes.dynamic_shapes(call.module, places, named)
     options = {"kwargs": named, "dynamo": True, "dynamic_shapes": shapes, "verbose": False}
-    with _exporting, _in_this_thread(), _unprinted():
+    with _exporting, _in_this_thread(), _unprinted(), _plain_attention():
         program = torch.onnx.export(call.module, places, **options)
         _rename_inputs(program.model.graph)
         program.save(str(path), external_data=True)
@@ -291,6 +291,17 @@ def _unprinted() -> Iterator[None]:
         yield
     finally:
         vars(_trace).pop("print", None)
+
+
+@contextlib.contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Without torch's fused operators of attention and encoder layers, of which ONNX has none."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
 
 
 @contextlib.contextmanager
