@@ -242,8 +242,12 @@ class Trial:
 
 def alike(found: np.ndarray, wanted: np.ndarray) -> bool:
     """Whether outputs of a whole model are the same but for rounding; whole numbers are not looked at."""
-    allowed = WHOLE * _largest(wanted) + TINY
-    return wanted.dtype.kind != "f" or closeness.worst(found, wanted, allowed, nan=True, empty=True) <= 1
+    return wanted.dtype.kind != "f" or closeness.worst(found, wanted, rounding_of(wanted), nan=True, empty=True) <= 1
+
+
+def rounding_of(wanted: np.ndarray) -> float:
+    """By how much an output of a whole model may differ by rounding."""
+    return WHOLE * _largest(wanted) + TINY
 
 
 def _rounding(product: GraphProduct, x: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from typing import Any
 import drawn_modules
 import numpy as np
 import torch
-from drawn_modules import EITHER, MOST, REFUSED, TAKEN, Drawn
+from drawn_modules import MOST, REFUSED, TAKEN, Drawn
 from torch import Tensor, nn
 from torch.onnx._internal.exporter import _registration
 from torch.utils._pytree import tree_leaves
@@ -39,8 +39,8 @@ LEFT = 180  # seconds for one module, and for a process to begin
 MODULES = 150  # of a process: torch keeps something of each export
 MOST_FAILURES = 20
 TUNED = 0.15  # the part of all modules whose products are timed
-# What torch and ONNX Runtime may differ by in modules this small, of the largest output. alike() of compile allows ten
-# times that for larger models, and nothing where outputs cancel.
+# What torch and ONNX Runtime may differ by in modules this small, of the largest output; compile allows ten times that,
+# for larger models.
 ROUNDING = {"float32": 1e-4, "float64": 1e-8}
 
 
@@ -121,9 +121,7 @@ def _judge(outcome: Outcome, drawn: Drawn, reference: Callable, compile: Callabl
             outcome.comparisons += 1
             if kept != [_bytes(each) for each in (*given, *named.values())]:
                 yield f"at {count} inputs, {way}: a call writes into its inputs"
-            # Of a model with an operator that jumps, compile compares shapes alone, as its documentation says.
-            shapes = drawn.expected == EITHER and getattr(model, "jumps", False)
-            if why := _difference(found, expected, np.ndarray if way == "arrays" else Tensor, shapes):
+            if why := _difference(found, expected, np.ndarray if way == "arrays" else Tensor):
                 yield f"at {count} inputs, {way}: {why}"
 
 
@@ -149,8 +147,8 @@ def _ways(inputs: list[Tensor], names: list[str]) -> Iterator[tuple[str, list[An
     yield "a mapping", [dict(zip(names, (x.clone() for x in inputs), strict=True))], {}
 
 
-def _difference(found: Any, expected: list[Any], kind: type, shapes: bool = False) -> str | None:
-    """In which way outputs are not those of the module; or their shapes."""
+def _difference(found: Any, expected: list[Any], kind: type) -> str | None:
+    """In which way outputs are not those of the module."""
     found = list(found) if isinstance(found, tuple | list) else [found]
     if len(found) != len(expected):
         return f"{len(found)} outputs for {len(expected)}"
@@ -160,8 +158,6 @@ def _difference(found: Any, expected: list[Any], kind: type, shapes: bool = Fals
         one, other = np.asarray(one), other.numpy()
         if (one.shape, one.dtype) != (other.shape, other.dtype):
             return f"output {number} is {one.dtype} of shape {one.shape}, and of the module {other.dtype} {other.shape}"
-        if shapes:
-            continue
         if other.dtype.kind != "f":
             if (one != other).any():
                 return f"output {number} differs"

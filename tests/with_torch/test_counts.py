@@ -120,3 +120,58 @@ def test_what_was_compared_stays_with_the_model_and_nothing_is_without_verify():
     assert "compared" not in compiled(lambda layer, x: layer(x), verify=False).explain()
     one = compiled(lambda layer, x: layer(x) * 2 if len(x) == 1 else layer(x), verify=False)
     assert len(one(torch.randn(1, 8))) == 1
+
+
+@pytest.mark.parametrize(
+    "jumps",
+    [
+        lambda y: F.softplus(y),  # in ONNX a comparison and a choice
+        lambda y: torch.where(y > 0, y, 0.1 * y),
+        lambda y: y.round(decimals=1) + y,
+    ],
+)
+def test_operators_that_jump_hide_no_other_path(jumps):
+    refuses("^Does: compiled, it gives other numbers than itself with 1 input; ",
+            compiled, lambda layer, x: jumps(layer(x)) * (2 if len(x) == 1 else 1))  # fmt: skip
+    with compiled(lambda layer, x: jumps(layer(x))) as model:
+        assert "compared with Does at 4, 1, 2, 3, " in model.explain()
+
+
+def test_whole_numbers_are_compared_too():
+    refuses("^Does: compiled, it gives other numbers than itself with 1 input; ",
+            compiled, lambda layer, x: layer(x).argmax(1) + (7 if len(x) == 1 else 0))  # fmt: skip
+
+
+def test_sums_that_cancel_may_differ_by_rounding():
+    """Of what a LayerNorm gives, whose sum is zero but for rounding."""
+    with compiled(lambda layer, x: F.layer_norm(layer(x).repeat(1, 64), (256,)).sum(1)) as model:
+        assert "compared with Does" in model.explain()
+    refuses("gives other numbers than itself with 1 input", compiled,
+            lambda layer, x: F.layer_norm(layer(x).repeat(1, 64), (256,)).sum(1) + 1e-3 * (len(x) == 1))  # fmt: skip
+
+
+class First(nn.Module):
+    """Keeps something of its first inputs."""
+
+    def __init__(self, keeps):
+        super().__init__()
+        self.layer, self.keeps, self.kept = nn.Linear(8, 4), keeps, None
+
+    def forward(self, x):
+        y = self.layer(x)
+        if self.kept is None:
+            self.kept = self.keeps(y)
+        return y + self.kept
+
+
+@pytest.mark.parametrize("keeps", [lambda y: y.mean(0), lambda y: float(y.max()), lambda y: y[:1].abs()])
+def test_what_is_kept_of_the_first_inputs_is_a_state(keeps):
+    refuses(r"^First: its first call fills kept, and a compiled model has no state; ",
+            spdnn.compile, First(keeps).eval(), example=torch.randn(4, 8), threads=1)  # fmt: skip
+
+
+def test_what_the_first_call_fills_whatever_its_inputs():
+    module = First(lambda y: torch.arange(y.shape[1])).eval()
+    with spdnn.compile(module, example=torch.randn(4, 8), threads=1) as model:
+        x = torch.randn(7, 8)
+        torch.testing.assert_close(model(x), module(x).detach())

@@ -21,12 +21,12 @@ from torch.export import ExportedProgram
 from torch.export.dynamic_shapes import ShapesCollection
 from torch.utils._pytree import tree_leaves
 
-from spdnn.core import arrays
+from spdnn.core import arrays, closeness
 from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
 from spdnn.core.locks import Lock
 from spdnn.core.shown import listed, plural
 from spdnn.core.validation import shorten
-from spdnn.ops.onnx_trial import alike
+from spdnn.ops.onnx_trial import alike, rounding_of
 from spdnn.ops.torch.copies import copy_module, held_values, random_states_kept, same
 from spdnn.ops.torch.dense_layers import fill_sparse
 from spdnn.ops.torch.modules import SparseConv2d, SparseLinear
@@ -35,6 +35,8 @@ COUNTS, MOST = (1, 2, 3), 16  # numbers of inputs that are compared, and the lar
 WIDEST = 4096  # inputs: a limit of torch's export that lies below is looked at from its other side
 HALF = (torch.float16, torch.bfloat16)  # computed in float32
 NAMED = 3  # tensors in a sentence
+MOST_JUMPS = 0.5  # of the values, that a small difference made large ones of
+NUDGES = 8  # times what a module makes of inputs that are off by rounding
 LOGGERS = ("torch", "onnxscript", "onnx_ir")
 # Classes of torch that run a module of the user's, which is this part of them.
 WRAPPED = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
@@ -48,7 +50,7 @@ class Exported:
     Attributes:
         path: of the ONNX model, for any number of inputs; name: of the module's class.
         inputs: what the module was exported with, by the order of its arguments.
-        calls: inputs, of several counts, and what the module gives for them.
+        calls: inputs, of several counts, and what the module gives for them; call: the copy of it that is called.
         refused: why the module itself cannot be called, by the count of the inputs.
     """
 
@@ -57,10 +59,12 @@ class Exported:
     inputs: tuple[Tensor, ...]
     calls: list[tuple[tuple[Tensor, ...], Any]]
     refused: dict[int, str]
+    call: Callable[[tuple[Tensor, ...]], Any]
 
     def compare(self, model: Any) -> str:
-        """Compare what a compiled model gives with what the module gives, at each count of inputs; where a small
-        difference may become a large one in it, only shapes.
+        """Compare what a compiled model gives with what the module gives, at each count of inputs. More than rounding
+        may lie between them where the module itself gives as much when its inputs are off by rounding, and in less than
+        half of the values where one of its operators may make a large difference of a small one.
 
         Returns:
             a sentence on the counts that were compared.
@@ -69,7 +73,7 @@ class Exported:
             InputError: they differ by more than rounding at one of the counts.
         """
         for inputs, expected in self.calls:
-            if why := _difference(self.name, model, inputs, expected):
+            if why := self._difference(model, inputs, expected):
                 raise InputError(
                     f"{self.name}: compiled, it {why} with {plural(len(inputs[0]), 'input')}; its forward may hang on "
                     "their number, which a compiled model does not follow; verify=False takes what torch.onnx exports"
@@ -77,6 +81,46 @@ class Exported:
         told = f"compared with {self.name} at {listed([str(len(inputs[0])) for inputs, _ in self.calls])} inputs"
         refused = (f"not at {count}, where it ends itself ({why})" for count, why in self.refused.items())
         return "; ".join([told, *refused])
+
+    def _difference(self, model: Any, inputs: tuple[Tensor, ...], expected: Any) -> str | None:
+        """In which way a compiled model does not give what the module gives."""
+        try:
+            actual = model(*inputs)
+        except SpdnnError as error:
+            return f"cannot be called ({_why(error)})"
+        # Outputs within outputs, and mappings, are flattened by the export too; those of tensors alone are as many.
+        flat, leaves = list(actual) if isinstance(actual, tuple | list) else [actual], tree_leaves(expected)
+        if len(flat) != len(leaves) and all(isinstance(leaf, Tensor) for leaf in leaves):
+            return f"gives {plural(len(flat), 'output')}, and itself {len(leaves)},"
+        for place, (found, leaf) in enumerate(zip(flat, leaves, strict=False)):
+            if not isinstance(leaf, Tensor):
+                continue
+            one, other = arrays.host(found, self.name), arrays.host(leaf, self.name)
+            if one.shape != other.shape:
+                return f"gives an output of shape {one.shape}, and itself {other.shape},"
+            share = _share_apart(one, other, 0.0)
+            if share > (MOST_JUMPS if model.jumps else 0) and _share_apart(
+                one, other, self._reach(inputs, place, leaf)
+            ):
+                return "gives other numbers than itself"
+        return None
+
+    def _reach(self, inputs: tuple[Tensor, ...], place: int, fixed: Tensor) -> float:
+        """By how much the output at that place, which is `fixed`, may change when inputs are off by rounding."""
+
+        def change(seed: int) -> float:
+            generator, nudged = torch.Generator("cpu").manual_seed(seed), []
+            for x in inputs:
+                if x.is_floating_point():
+                    off = torch.rand(x.shape, generator=generator, device="cpu").to(x) - 0.5
+                    x = x + 2 * torch.finfo(x.dtype).eps * off * x
+                nudged.append(x)
+            with contextlib.suppress(Exception):  # of any kind: the module's own code runs
+                return float((tree_leaves(self.call(tuple(nudged)))[place].double() - fixed.double()).abs().max())
+            return 0.0
+
+        with _usual_modes(inputs):
+            return NUDGES * min(change(0), change(1))  # of which one may have met a jump
 
 
 @contextlib.contextmanager
@@ -113,15 +157,20 @@ def export(module: nn.Module | ExportedProgram, example: Any = None, several: bo
     with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
         path = Path(folder, "model.onnx")
         with random_states_kept(module, inputs) as restore, _silent(), _usual_modes(inputs):
-            copied = fill_sparse(copy_module(module, "compile exports a copy of a module").eval())
-            if any(parameter.dtype in HALF for parameter in copied.parameters()):
-                copied.float()
-            calls, refused = [(inputs, _called(name, _Call(copied, names), inputs, restore))], {}
+
+            def fresh() -> _Call:
+                copied = fill_sparse(copy_module(module, "compile exports a copy of a module").eval())
+                if any(parameter.dtype in HALF for parameter in copied.parameters()):
+                    copied.float()
+                return _Call(copied, names)
+
+            copied = (call := fresh()).module
+            calls, refused = [(inputs, _called(name, call, fresh, inputs, restore))], {}
             dense = _Call(_dense(copied), names)
             try:
                 written, limits = _write(dense, inputs, path)
             except Exception as error:  # of any kind: the module's own code runs
-                why = _fixed_count(copied) or _why(error.__cause__ or error)
+                why = _fixed_count(copied) or _why(_root(error))
                 raise InputError(f"{name}: torch.onnx cannot export it for any number of inputs ({why})") from error
             if written:
                 raise _refusal(name, written)
@@ -132,7 +181,7 @@ def export(module: nn.Module | ExportedProgram, example: Any = None, several: bo
                     calls.append((rows, dense(rows)))
                 except Exception as error:  # of any kind: the module's own code runs
                     refused[count] = _why(error)
-        yield Exported(path, name, inputs, calls, refused)
+        yield Exported(path, name, inputs, calls, refused, dense)
 
 
 class _Call(NamedTuple):
@@ -203,24 +252,12 @@ def _rows(inputs: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
     return tuple(tensor[chosen.to(tensor.device)] if len(tensor) == whole else tensor for tensor in inputs)
 
 
-def _difference(name: str, model: Any, inputs: tuple[Tensor, ...], expected: Any) -> str | None:
-    """In which way a compiled model does not give what the module gives."""
-    try:
-        actual = model(*inputs)
-    except SpdnnError as error:
-        return f"cannot be called ({_why(error)})"
-    # Outputs within outputs, and mappings, are flattened by the export too; those of tensors alone are as many.
-    flat, leaves = list(actual) if isinstance(actual, tuple | list) else [actual], tree_leaves(expected)
-    if len(flat) != len(leaves) and all(isinstance(leaf, Tensor) for leaf in leaves):
-        return f"gives {plural(len(flat), 'output')}, and itself {len(leaves)},"
-    for one, other in zip(flat, leaves, strict=False):
-        if isinstance(other, Tensor):
-            one, other = arrays.host(one, name), arrays.host(other, name)
-            if one.shape != other.shape:
-                return f"gives an output of shape {one.shape}, and itself {other.shape},"
-            if not model.jumps and not alike(one, other):
-                return "gives other numbers than itself"
-    return None
+def _share_apart(one: np.ndarray, other: np.ndarray, reach: float) -> float:
+    """The part of all values that differ by more than rounding, and than `reach`; whole numbers by anything."""
+    if not other.size:
+        return 0.0
+    allowed = np.maximum(rounding_of(other), reach) if other.dtype.kind == "f" else 0
+    return float(np.mean(~(closeness.excess(one, other, allowed, nan=True) <= 1)))
 
 
 def _write(call: _Call, inputs: tuple[Tensor, ...], path: Path) -> tuple[dict[str, Any], set[int]]:
@@ -351,14 +388,19 @@ def _inputs(name: str, module: nn.Module, example: Any) -> tuple[tuple[Tensor, .
     return tuple(tensor.float() if tensor.dtype in HALF else tensor for tensor in copies), names
 
 
-def _called(name: str, module: _Call, inputs: tuple[Tensor, ...], restore: Callable[[], None]) -> Any:
+def _called(
+    name: str, module: _Call, fresh: Callable[[], _Call], inputs: tuple[Tensor, ...], restore: Callable[[], None]
+) -> Any:  # fmt: skip
     """The module's outputs, after calls that fill what its first call fills.
+
+    Args:
+        fresh: makes another copy, which was not called yet.
 
     Raises:
         InputError: it cannot be called; its state or its outputs depend on the calls before.
     """
 
-    def call(again: bool = True) -> Any:
+    def call(again: bool = True, module: _Call = module) -> Any:
         if again:
             restore()  # so that a module that draws numbers draws the same ones
         try:
@@ -366,14 +408,9 @@ def _called(name: str, module: _Call, inputs: tuple[Tensor, ...], restore: Calla
         except Exception as error:  # of any kind: the module's own code runs
             raise InputError(f"{name}: it cannot be called with the example ({_why(error)})") from error
 
-    first, states = held_values(call()), [held_values(module.module)]
-    # Between two calls on the same inputs, one on others: a state that follows the inputs differs afterwards. A module
-    # may refuse larger numbers, or another order; on a GPU, numbers that are out of range would end its context.
-    for factor in (2, 1):
-        others = [tensor.flip(0) for tensor in inputs]
-        with contextlib.suppress(Exception):
-            module(tuple(each * factor if each.is_cpu and each.is_floating_point() else each for each in others))
-            break
+    before, first, states = held_values(module.module), held_values(call()), [held_values(module.module)]
+    # Between two calls on the same inputs, one on others: a state that follows the inputs differs afterwards.
+    _call_with_others(module, inputs)
     states.append(held_values(module.module))
     outputs = call()
     again, after = held_values(outputs), held_values(module.module)
@@ -394,22 +431,43 @@ def _called(name: str, module: _Call, inputs: tuple[Tensor, ...], restore: Calla
             f"{name}: its outputs hang on random numbers that each call draws, and a compiled model draws none; draw "
             "none in inference, as nn.Dropout does after eval()"
         )
+    # What the first call fills may be of its inputs: another copy, whose first inputs are others, tells.
+    if filled := _changed(before, states[0]):
+        _call_with_others(other_copy := fresh(), inputs)
+        others = held_values(call(module=other_copy))
+        if not all(_alike(name, value, others.get(key)) for key, value in again.items()):
+            raise _refusal(name, filled, "its first call fills")
     return outputs
+
+
+def _call_with_others(module: _Call, inputs: tuple[Tensor, ...]) -> None:
+    """Call it with other numbers and another order, or the other order alone; a module may refuse both, and on a GPU
+    numbers that are out of range would end its context."""
+    for factor in (2, 1):
+        others = [tensor.flip(0) for tensor in inputs]
+        with contextlib.suppress(Exception):  # of any kind: the module's own code runs
+            module(tuple(each * factor if each.is_cpu and each.is_floating_point() else each for each in others))
+            break
 
 
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in {**before, **after}.items() if not same(before.get(key), after.get(key))}
 
 
-def _refusal(name: str, changed: Mapping[str, Any]) -> InputError:
+def _refusal(name: str, changed: Mapping[str, Any], what: str = "each call changes its") -> InputError:
     """The sentence for a module that has a state: tensors of it, or else numbers, by their names."""
     tensors = [key for key, value in changed.items() if isinstance(value, Tensor | np.ndarray)]
     names = listed(tensors or [*changed], NAMED)
-    why = f"each call changes its {names}" if names else "a call depends on earlier ones"
+    why = f"{what} {names}" if names else "a call depends on earlier ones"
     return InputError(
         f"{name}: {why}, and a compiled model has no state; take it as an input and return it as an output, or leave "
         "it alone in inference"
     )
+
+
+def _root(error: BaseException) -> BaseException:
+    """The exception that it began with."""
+    return _root(error.__cause__) if error.__cause__ else error
 
 
 def _why(error: BaseException) -> str:
