@@ -202,7 +202,8 @@ class Tensor:
 
 
 def stand_in():
-    def csr(offsets, columns, values, size, check_invariants):
+    def csr(offsets, columns, values, size, device, check_invariants):
+        assert device == values.device
         return Tensor(sp.csr_array((values.array, columns.array, offsets.array), shape=size), "sparse_csr")
 
     return types.SimpleNamespace(
