@@ -4,7 +4,7 @@ set -eu
 ruff check .
 ruff format --check .
 find spdnn tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' | xargs clang-format --dry-run --Werror
-snakefmt --check workflow
+snakefmt --check Snakefile workflow
 # The workflow names no environment of conda (envs/README.md). Whatever else Snakemake finds is an error.
 lints=$(snakemake --lint 2>&1 || true)
 others=$(echo "$lints" | grep '^    \* ' | grep -v 'Specify a conda environment or container for each rule' || true)

@@ -15,7 +15,7 @@ from children import finished
 
 MODULE = """
 module spdnn:
-    snakefile: "{url}/workflow/Snakefile"
+    snakefile: "{url}/{snakefile}"
     config: config
     {prefix}
 use rule * from spdnn {names}
@@ -42,8 +42,9 @@ def served(root):
     server.shutdown()
 
 
-def module(folder, url, prefix="", names="", handlers=HANDLERS):
-    (folder / "Snakefile").write_text(MODULE.format(url=url, prefix=prefix, names=names) + handlers)
+def module(folder, url, prefix="", names="", handlers=HANDLERS, snakefile="workflow/Snakefile"):
+    text = MODULE.format(url=url, prefix=prefix, names=names, snakefile=snakefile)
+    (folder / "Snakefile").write_text(text + handlers)
 
 
 def snakemake(folder, *words, program=("-m", "snakemake")):
@@ -56,7 +57,6 @@ def test_the_catalog_finds_what_it_looks_for(root):
     assert all(word in readme for word in ("snakemake", "workflow"))
     for path in ("workflow/Snakefile", "config/README.md", "config/config.yaml", "LICENSE", ".test/config/config.yaml"):
         assert (root / path).is_file(), path
-    assert not (root / "Snakefile").exists()  # Snakemake would take it before workflow/Snakefile
     usage = yaml.safe_load((root / ".snakemake-workflow-catalog.yml").read_text())["usage"]
     assert usage["software-stack-deployment"] == {"conda": False}
     assert "make setup" in usage["mandatory-flags"]["desc"]
@@ -113,6 +113,26 @@ def test_a_module_from_afar_in_an_environment_with_spdnn(served, root, tmp_path)
     assert (tmp_path / "results/cases.json").is_file()
 
 
+def test_the_checkout_is_a_working_folder_of_snakemake(root, tmp_path):
+    """Its own Snakefile, with the default target and profile of workflow/, as those that are found there are used."""
+    words = ["--cores", "2", "--directory", tmp_path, "--configfile", "config/smoke.yaml"]
+    status, out, text = finished([sys.executable, "-m", "snakemake", *words], cwd=root)
+    assert status == 0, text
+    assert out.endswith("report: results/report.html\n")
+    assert "workflow specific profile profiles/default" in text
+    status, out, text = finished([sys.executable, "-m", "snakemake", *words, "--dry-run"], cwd=root)
+    assert status == 0
+    assert "Nothing to be done" in out + text
+
+
+def test_its_snakefile_may_be_a_module_too(root, tmp_path):
+    module(tmp_path, root, snakefile="Snakefile")
+    words = ["--configfile", root / "config/smoke.yaml", "--dry-run"]
+    status, out, text = snakemake(tmp_path, *words)
+    assert status == 0, text
+    assert re.search(r"^all +1$", out + text, re.MULTILINE)
+
+
 def test_snakemake_without_spdnn_is_told_what_to_do(served, root, tmp_path):
     module(tmp_path, served)
     checkout = ("--snakefile", root / "workflow/Snakefile")
@@ -127,7 +147,8 @@ def test_snakemake_without_spdnn_is_told_what_to_do(served, root, tmp_path):
     "changes", [{"prefix": 'prefix: "x"'}, {"names": "as other_*"}, {"handlers": MODULE.replace(" spdnn", " again")}]
 )
 def test_a_module_with_other_names_is_refused(root, tmp_path, changes):
-    changes = {name: text.format(url=root, prefix="", names="") for name, text in changes.items()}
+    given = {"url": root, "prefix": "", "names": "", "snakefile": "workflow/Snakefile"}
+    changes = {name: text.format(**given) for name, text in changes.items()}
     module(tmp_path, root, **changes)
     status, out, text = snakemake(tmp_path, "--dry-run")
     assert status != 0

@@ -84,7 +84,7 @@ CASES = list(asked(ALONE))
 
 
 def command(folder, *arguments, decided=True):
-    snakefile, made = ROOT / "workflow/Snakefile", Path(folder, decisions.FILE)
+    snakefile, made = ROOT / "Snakefile", Path(folder, decisions.FILE)
     if decided and not made.exists():  # as where memory is enough: its limit would be a part of all names
         made.parent.mkdir(parents=True, exist_ok=True)
         made.write_text(as_text(DECIDED, "decisions"))
