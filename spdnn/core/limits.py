@@ -5,6 +5,7 @@ one roof, the memory another. `spdnn.engines.cpu.ceilings` measures the processo
 this module only computes.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from spdnn.core.errors import InputError
@@ -68,6 +69,15 @@ class Limit(NamedTuple):
 
     seconds: float
     binds: str
+
+
+def past_cache(launches: Iterable[float], kept: float) -> int:
+    """Bytes past a cache that keeps so many of each launch's for the next.
+
+    Args:
+        launches: bytes that each reads and writes, one after the other.
+    """
+    return int(sum(max(0.0, nbytes - kept) for nbytes in launches))
 
 
 def limit(machine: Machine, edges_computed: int, bytes_moved: int | None, bytes_loaded: int | None = None) -> Limit:

@@ -170,3 +170,29 @@ def test_what_does_not_fit_is_refused():
         level.hashes(full.rows(slice(0, 4)), np.empty(4, np.uint64), 1)
     with pytest.raises(ValueError, match="row number is out of range"):
         level.load(bind_inputs(Inputs(np.zeros((2, 64), np.float32))), np.array([2]), full.rows(slice(0, 1)), 1)
+
+
+def test_bytes_are_counted_as_nonzeros_are_moved():
+    network, inputs = RadixNet(1024, 4), rows(640, 1024, density=0.1)
+    session = opened("spgemm", network, inputs)
+    session.cache = 2**40  # all of it fits a cache
+    assert session.run().bytes_moved == 0
+    session.cache = 0
+    result = session.run()
+    # All but those of the last layer are read once and written once.
+    nonzeros = [int(np.count_nonzero(inputs.dense(np.arange(640))))]
+    nonzeros += [result_nonzeros(network, inputs, k) for k in range(1, 5)]
+    features = 8 * (nonzeros[0] + 2 * sum(nonzeros[1:4]) + nonzeros[4])
+    assert result.bytes_moved == features + sum(network.header(k).nbytes for k in range(4))
+    session.cache = sum(session.weight_bytes)  # weights fit, and no layer's nonzeros
+    assert session.run().bytes_moved == sum(
+        8 * (before + after)
+        for before, after in zip(nonzeros, nonzeros[1:], strict=False)
+        if 8 * (before + after) > session.cache
+    )
+
+
+def result_nonzeros(network, inputs, depth):
+    """Of all rows after so many layers."""
+    values = infer(network.first(depth), inputs, "cpu", reductions="none", values=True).all_values()
+    return int(np.count_nonzero(values))

@@ -8,10 +8,11 @@ A batch that comes from another device begins with the rows and the features tha
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from spdnn.core import limits
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
 from spdnn.core.result import KeptInputs, LastLayer, LastRows, LayerWork, Result
@@ -28,6 +29,19 @@ from spdnn.kernels.tiles import tiles_of
 ROW_BYTES = 192  # of an input, besides its features: where its row is, hashes and their table, statistics
 
 
+class LayoutSize(NamedTuple):
+    """Of a layer as it is laid out: neurons in and out, the edges that one load serves at most, bytes of weights."""
+
+    inputs: int
+    outputs: int
+    shared: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, layout: LayerLayout) -> "LayoutSize":
+        return cls(layout.inputs, layout.outputs, layout.shared, layout.nbytes)
+
+
 class KernelPlan:
     """The kernel of each layer of a network, chosen on `device` before anything but the inputs is there.
 
@@ -36,6 +50,7 @@ class KernelPlan:
 
     Attributes:
         kinds, valued: of each layer its kernel, and whether its edges have values; choice: how they were chosen.
+        l2_bytes: of the device's second-level cache.
         neurons: of an input; outputs: of a row at the end; widest: of features in memory.
         leaving: rows may leave between passes, from `dead_from` on; searching: identical ones are merged.
         steady: the layer from which on all features are as wide as `outputs`.
@@ -45,7 +60,7 @@ class KernelPlan:
     def __init__(self, device: Device, prepared: Prepared, inputs: Inputs, kind: str | None):
         network, widths, depth = prepared.network, prepared.widths, prepared.network.depth
         self.depth, self.neurons, self.outputs, self.last = depth, network.inputs, network.outputs, LastLayer(network)
-        self.dead_from, self.edges = prepared.dead_from, prepared.edges
+        self.dead_from, self.edges, self.l2_bytes = prepared.dead_from, prepared.edges, device.properties.l2_bytes
         self.ahead = [edges / neurons for edges, neurons in zip(prepared.edges_ahead, widths, strict=True)]
         self.searching = "inputs" in prepared.reductions
         self.leaving = self.searching or "dead" in prepared.reductions
@@ -86,14 +101,14 @@ class KernelPlan:
         return schedule.sub_batches(properties, parts, 4 * self.outputs, weights, rows, size)
 
     def result(
-        self, inputs: Inputs, parts: Sequence[tuple[np.ndarray, dict[str, Any]]], shared: Sequence[int], notes: dict,
-        keep: KeptInputs,
+        self, inputs: Inputs, parts: Sequence[tuple[np.ndarray, dict[str, Any]]], layouts: Sequence[LayoutSize],
+        passes: Sequence[LayerPass], notes: dict, keep: KeptInputs, sub: SubBatches | None = None,
     ) -> Result:  # fmt: skip
         """The result of a run, from the outcomes of its batches; `notes` are added to.
 
         Args:
             parts: of each batch, the numbers of its inputs, and what BufferSlot.finish gave.
-            shared: of each layer, the edges that one load of an input serves at most.
+            layouts: of each layer; passes: that a batch went through; sub: sub-batches with which it went on, or None.
         """
         batches = []
         for numbers, outcome in parts:
@@ -105,7 +120,7 @@ class KernelPlan:
         # Work: the device counted rows of each layer; edges, and loads that outputs share, follow from the layers.
         work = np.sum([outcome["work"] for _, outcome in parts], axis=0, dtype=np.int64)
         edges_computed = work * self.edges
-        loads = work * (self.edges // np.array(shared, np.int64))
+        loads = work * (self.edges // np.array([layout.shared for layout in layouts], np.int64))
         if inputs.kind == "bits":
             loads[0] //= 4  # a word has four inputs of a thread
         common = {"batches": len(parts), "rows_merged": int(sum(outcome["merged"] for _, outcome in parts)), **notes}
@@ -116,7 +131,28 @@ class KernelPlan:
             inputs.total, batches, keep, survivors=survivors, edges_computed=int(edges_computed.sum()),
             counts=LayerWork(np.minimum(work, into), self.edges, edges_computed), notes=common,
             bytes_loaded=4 * int(loads.sum()),
+            bytes_moved=self._bytes_moved(work / len(parts), inputs.kind, layouts, passes, sub) * len(parts),
         )  # fmt: skip
+
+    def _bytes_moved(
+        self, rows: np.ndarray, kind: str, layouts: Sequence[LayoutSize], passes: Sequence[LayerPass],
+        sub: SubBatches | None,
+    ) -> int:  # fmt: skip
+        """Bytes between memory and L2 of a batch, of which so many rows went through each layer."""
+        # A launch reads the features of its rows and writes those of the next layer; one of the persistent kernel has
+        # those between in shared memory, and those of sub-batches stay in L2.
+        first, end = (sub.first, self.depth) if sub else (self.depth, self.depth)
+        spans = [(part.first, part.last) for part in passes if part.first < first and part.kind == PERSISTENT]
+        single = (part for part in passes if part.first < first and part.kind != PERSISTENT)
+        spans += [(k, k + 1) for part in single for k in range(part.first, part.last)]
+        spans += [(first, end)] if sub else []
+        sizes = [4.0 * layout.inputs for layout in layouts]
+        sizes[0] *= 1 / 32 if kind == "bits" else 1
+        launches = [rows[k] * sizes[k] + rows[last - 1] * 4 * layouts[last - 1].outputs for k, last in spans]
+        # Each sub-batch reads the weights of its layers, where L2 does not hold all of them.
+        weights = [layout.nbytes * (sub.count if sub and k >= first else 1) for k, layout in enumerate(layouts)]
+        weights = weights if sum(layout.nbytes for layout in layouts) > self.l2_bytes else [0]
+        return limits.past_cache(launches, schedule.L2_SHARE * self.l2_bytes) + int(sum(weights))
 
 
 class DevicePart:

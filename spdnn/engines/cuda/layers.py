@@ -45,6 +45,11 @@ class LayerLayout:
     shared: int
     padding: float
 
+    @property
+    def nbytes(self) -> int:
+        """Of its arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
     def row(self, device: Device) -> np.ndarray:
         """uint64 (COLUMNS,), as struct Layer of persistent.cu reads it."""
         # The persistent kernel goes through layers by itself, so it reads pointers and numbers of each from a table.

@@ -17,7 +17,7 @@ from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
 from spdnn.core.result import Result
 from spdnn.engines.base import Options, Prepared, Session
-from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, batch_table, launch_all
+from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, LayoutSize, batch_table, launch_all
 from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead, to_device
 from spdnn.engines.cuda.rows import TILE, DeviceInputs
 from spdnn.engines.memory import RunSizes, plan_batches
@@ -58,7 +58,7 @@ class CudaSession(Session):
         # launches serves every batch, and the host takes no part between two of them.
         launches = [*self.slot.arrive, *self.slot.through[0], *self.slot.collect]
         self.launch = device.capture(lambda: launch_all(launches))
-        self.shared = [layers[k].shared for k in range(plan.depth)]
+        self.sizes, self.passes, self.sub = [LayoutSize.of(layers[k]) for k in range(plan.depth)], parts, sub
         self.notes = {**device_notes(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
         if sub:
             self.notes["sub_batches"] = {"from_layer": sub.first + 1, "rows": TILE * sub.tiles, "number": sub.count}
@@ -81,7 +81,8 @@ class CudaSession(Session):
                 stage.batch(count)(self.plan.depth, int(parts[-1][1]["survivors"][-1]))
         # Of the last run: between two events on the device; and with what opening the session copied to it.
         spans = {"layer loop, resident": seconds, "with host-to-device copies": seconds + self.copy_seconds}
-        return self.plan.result(self.inputs, parts, self.shared, {**self.notes, "spans": spans}, self.keep)
+        noted = {**self.notes, "spans": spans}
+        return self.plan.result(self.inputs, parts, self.sizes, self.passes, noted, self.keep, self.sub)
 
     def _launch(self, batch: np.ndarray) -> None:
         self.device.copy_in(self.slot.rows.batch, batch)

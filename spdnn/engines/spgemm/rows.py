@@ -36,9 +36,10 @@ class Buffer:
 @dataclass(kw_only=True)
 class SpgemmCounters(Counters):
     """What one run counted, over all its batches; `edges` are multiply-adds done, and `accumulators`, int64
-    (ACCUMULATORS,), the output rows that each of them took."""
+    (ACCUMULATORS,), the output rows that each of them took; moved: bytes past the caches."""
 
     accumulators: np.ndarray
+    moved: int = 0
 
 
 class SparseRows(MovableRows):
@@ -72,6 +73,7 @@ class SparseRows(MovableRows):
         # Gustavson: an output row is the sum of the weight rows that its nonzeros select, in an accumulator that suits
         # how dense it becomes; bias and activation follow as it is written.
         counters, session, results = self.counters, self.session, self.target.rows(slice(0, self.count))
+        before = self.nonzeros
         finite, self.done, accumulators = self.kernels.layer(
             *layers, self.features(), results, session.workspace, session.accumulator
         )
@@ -85,6 +87,10 @@ class SparseRows(MovableRows):
         self.nonzero = self.source.length[self.kept] != 0
         self.left = int(self.inputs.weights[self.nonzero].sum())
         counters.survivors[self.layer] += self.left
+        # Memory traffic: nonzeros in and out, or all weights, that fit the last-level cache do not pass it.
+        features = schedule.NONZERO_BYTES * (before + self.nonzeros)
+        counters.moved += features if features > session.cache else 0
+        counters.moved += session.weight_bytes[self.layer] if sum(session.weight_bytes) > session.cache else 0
 
     def compact(self, meeting: bool) -> None:
         # Dead inputs leave at once where no later bias revives them: rows are reached by index, so it is free.

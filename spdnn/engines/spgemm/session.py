@@ -15,6 +15,7 @@ from spdnn.engines.execute import BatchSession
 from spdnn.engines.spgemm import schedule
 from spdnn.engines.spgemm.rows import ACCUMULATORS, Buffer, SparseRows, SpgemmCounters
 from spdnn.kernels import dispatch
+from spdnn.kernels.caches import UNKNOWN, caches
 from spdnn.kernels.tiles import bind_inputs
 
 BEST = -1  # the kernels choose for each row
@@ -37,6 +38,8 @@ class SpgemmSession(BatchSession):
         self.buffers = [Buffer(self.batch, network.width) for _ in range(2)]
         self.workspace = workspace(network, self.kernels.panel, self.threads)
         self.last, self.stored = LastLayer(network), bind_inputs(inputs)
+        self.cache = (caches() or UNKNOWN)[-1].bytes
+        self.weight_bytes = [network.header(k).nbytes for k in range(network.depth)]
 
     def counters(self) -> SpgemmCounters:
         accumulators = np.zeros(len(ACCUMULATORS), np.int64)
@@ -53,7 +56,8 @@ class SpgemmSession(BatchSession):
             "batch_inputs": size,
         }
         return self.last.result(
-            self.inputs.total, parts, self.keep, **counters.counted(self.prepared, sparse=True), notes=notes
+            self.inputs.total, parts, self.keep, **counters.counted(self.prepared, sparse=True), notes=notes,
+            bytes_moved=counters.moved,
         )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.result import Result
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
-from spdnn.engines.cuda.buffers import KernelPlan, batch_table
+from spdnn.engines.cuda.buffers import KernelPlan, LayoutSize, batch_table
 from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead
 from spdnn.engines.cuda.rows import TILE, DeviceInputs, stored_arrays
 from spdnn.engines.cuda.session import SHARE, device_notes, padding
@@ -59,7 +59,7 @@ class CudaGraphSession(Session):
         self.plan = plan = KernelPlan(devices[0], prepared, inputs, kind)
         with closing(lay_out_ahead(prepared.network, plan.kinds, plan.choice.room, options.threads)) as layers:
             laid = list(progress.bar(layers, "weights", plan.depth))
-        self.shared = [layer.shared for layer in laid]
+        self.layouts = [LayoutSize.of(layer) for layer in laid]
         reserved = sum(array.nbytes for array in stored_arrays(inputs)) + 64 * plan.depth
         reserved += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
         weights = tuple(map(block_bytes, laid))
@@ -76,7 +76,7 @@ class CudaGraphSession(Session):
         self.blocks = self._blocks(devices, laid, on_devices, copies)
         self.copy_seconds = max(device_copies.finish() for device_copies in copies)
         # Launches are bound, and captured where the schedule is `graph`, before the clock starts.
-        parts = plan.passes([first for first, _ in cut.stages])
+        self.passes = parts = plan.passes([first for first, _ in cut.stages])
         self.devices = [
             GraphDevice(device, i, plan, cut, parts, on_devices[i], device_inputs.get(i))
             for i, device in enumerate(devices)
@@ -107,7 +107,8 @@ class CudaGraphSession(Session):
         graph_notes = notes(cut, self.sizes, self.settings, self.why, run.execution.graph)
         if self.predicted is not None:
             graph_notes["predicted_seconds"] = self.predicted
-        return self.plan.result(self.inputs, parts, self.shared, {**self.notes, **graph_notes}, self.keep)
+        noted = {**self.notes, **graph_notes}
+        return self.plan.result(self.inputs, parts, self.layouts, self.passes, noted, self.keep)
 
     def tell(self, result: Result) -> None:
         cut, seconds, spans = self.cut, self._seconds, self._last_run.spans()
