@@ -26,7 +26,7 @@ import sys
 import tempfile
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,6 +42,7 @@ from spdnn.core.shown import time
 from spdnn.core.statistics import ratio_of_medians, ratios
 from spdnn.report.calls import CALLS, called
 from spdnn.report.common.collection import Collection, Part, collect
+from spdnn.report.common.words import ceilings
 from spdnn.report.limits import limit_rows
 from spdnn.report.operations import Means, compare_problems, models_of
 from spdnn.report.peers import comparisons
@@ -441,14 +442,15 @@ def gpu() -> str | None:
     theirs, tables = published()[0], []
     for networks in on_gpus().values():
         lines = [["network", "all three", "TeraEdges/s", f"to solution{ONCE}", "dead inputs alone", "TeraEdges/s"]]
-        lines[0] += ["of its limit", f"to solution{ONCE}", "best published, one GPU, exact", "times as fast as it"]
+        lines[0] += ["of its limit", "what bounds it", f"to solution{ONCE}", "best published, one GPU, exact", "times as fast as it"]
         for size, runs_of in sorted(networks.items()):
             every, fair, best = runs_of["dead,inputs,neurons"], runs_of.get("dead"), theirs[size, "exact"]
             cells = [_name(size), _median(every), rate(every), _solution(every)]
             if fair:
-                share = fair.limit.seconds / statistics.median(fair.seconds)
-                cells += [_median(fair), rate(fair), f"{100 * share:.0f} %", _solution(fair)]
-            cells += [""] * (8 - len(cells)) + [f"{rate(best)} ({best.hardware})"]
+                share, binds = fair.limit.seconds / statistics.median(fair.seconds), ceilings(fair.machine)
+                shown = f"{100 * share:.0f} %", binds[fair.limit.binds]
+                cells += [_median(fair), rate(fair), *shown, _solution(fair)]
+            cells += [""] * (9 - len(cells)) + [f"{rate(best)} ({best.hardware})"]
             ratio = Ratio.of(fair, best) if fair else None
             lines.append([*cells, _times(ratio.times) + mark(ratio) if ratio else ""])
         tables.append(table(lines, f"{source([record for each in networks.values() for record in each.values()])}."))
@@ -510,22 +512,23 @@ def _details(name: str) -> dict | None:
 
 
 def gpu_memory() -> str | None:
-    """How much sooner a GPU with faster memory is, with dead inputs alone."""
-    of = {
-        name: {size: runs_of["dead"] for size, runs_of in networks.items() if "dead" in runs_of}
-        for name, networks in on_gpus().items()
-    }
-    if len(of) != 2:
+    """How much sooner a GPU with faster memory is."""
+    if len(on_gpus()) != 2:
         return None
-    (slow, ours), (fast, others) = sorted(of.items(), key=lambda one: _copies(one[1].values()))
-    both = [statistics.median(others[k].seconds) / statistics.median(ours[k].seconds) for k in ours if k in others]
-    rates = [_copies(records.values()) / 1e12 for records in (others, ours)]
-    told = f"Memory is not what binds: the {fast} copies {rates[0] / rates[1]:.1f} times as fast as the {slow} "
-    told += f"({rates[0]:.2f} and {rates[1]:.2f} TB/s), and takes {min(both):.2f} to {max(both):.2f} of its time."
+    (slow, ours), (fast, others) = sorted(on_gpus().items(), key=lambda one: _copies(one[1]))
+    rates = [_copies(networks) / 1e12 for networks in (others, ours)]
+    shares = []
+    for kind, words in (("dead", "dead inputs alone"), ("dead,inputs,neurons", "all three reductions")):
+        sizes = [size for size in ours if kind in ours[size] and kind in others.get(size, {})]
+        both = [ratio_of_medians(others[size][kind].seconds, ours[size][kind].seconds).median for size in sizes]
+        shares.append(f"{min(both):.2f} to {max(both):.2f} of its time with {words} ({len(both)} networks)")
+    told = f"The {fast} copies {rates[0] / rates[1]:.1f} times as fast as the {slow} ({rates[0]:.2f} and "
+    told += f"{rates[1]:.2f} TB/s), and takes {' and '.join(shares)}."
     return textwrap.fill(told, 120) + "\n"
 
 
-def _copies(records: Iterable[RunRecord]) -> float:
+def _copies(networks: Mapping[Size, Mapping[str, RunRecord]]) -> float:
+    records = (record for runs_of in networks.values() for record in runs_of.values())
     return statistics.median(record.machine.copy_bytes_per_second for record in records)
 
 

@@ -20,6 +20,9 @@ BUSY = 0.1  # of cores x seconds: a machine that did more other work is called b
 BEYOND = "a number above the machine's limit is a failure, not a record"
 EDGE_BYTES = 4  # an edge gathers one float32 for each input
 LOADS, MEMORY = "loads", "memory"
+# Of a GPU's L2 that features may take from one launch to the next: weights pass through it too, and it has two halves
+# on an H100. Nsight counts there, of DRAM, what is moved past this share within 5 % (tests/cuda/test_bytes_moved.py).
+L2_SHARE = 0.5
 # What no machine does by far, where a record does not tell what its own did: bytes that a thread, or a GPU, loads in a
 # second. A hundred times what two loads of 64 bytes a cycle give, and what the shared memories of today's GPUs give.
 THREAD_BYTES, DEVICE_BYTES = 1e14, 1e16

@@ -58,11 +58,13 @@ class LimitRow:
         result, ranks = run.record.result, run.record.ranks
         self.run, self.machine, self.least = run, run.record.machine, run.record.limit
         self.binds = words.ceilings(self.machine)[self.least.binds]
+        if self.machine.on_device and run.record.bytes_moved is None:
+            self.binds += ", memory not counted"
         self.share = self.least.seconds / run.inference_seconds
         loads, second = self.machine.load_bytes_per_second, self.machine.l2_load_bytes_per_second
         edges = [rate * ranks / limits.EDGE_BYTES for rate in (loads, second)]
         self.roofs = (*edges, self.machine.copy_bytes_per_second * ranks)
-        computed, moved, loaded = result.edges_computed, result.bytes_moved, result.bytes_loaded
+        computed, moved, loaded = result.edges_computed, run.record.bytes_moved, result.bytes_loaded
         self.own_rate = computed / self.least.seconds if self.least.seconds else None
         self.intensity = computed / moved if moved else None
         loaded = computed * limits.EDGE_BYTES if loaded is None else loaded
@@ -83,7 +85,7 @@ LIMITS = Table(
         Column("Second-level cache, edges a second", lambda row: row.roofs[1], BILLIONS),
         Column("Memory ceiling, bytes a second", lambda row: row.roofs[2], BILLIONS),
         Column("Bytes moved; edges per byte",
-               lambda row: "not recorded" if (moved := row.run.record.result.bytes_moved) is None else moved, BYTES,
+               lambda row: "not recorded" if (moved := row.run.record.bytes_moved) is None else moved, BYTES,
                below=lambda row: row.intensity, csv="bytes_moved"),
         Column("Bytes an edge gathered", lambda row: row.edge_bytes, NUMBER),
     ],

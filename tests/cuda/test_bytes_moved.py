@@ -7,7 +7,6 @@ from engine_cases import rows
 
 from spdnn.api import infer
 from spdnn.core import limits
-from spdnn.engines.cuda.schedule import L2_SHARE
 from spdnn.formats.radixnet import RadixNet
 
 H100_L2 = 50 << 20  # bytes
@@ -56,4 +55,4 @@ def test_nsight_counts_as_many_bytes_on_an_h100(root):
     for launch in profile["launches"]:
         features = 2 * 4 * launch["neurons"] * 32 * profile["tiles"]
         counted = launch["counted"]["dram__bytes.sum"]
-        assert limits.past_cache([features], L2_SHARE * H100_L2) == pytest.approx(counted, rel=0.05)
+        assert limits.past_cache([features], limits.L2_SHARE * H100_L2) == pytest.approx(counted, rel=0.05)

@@ -152,7 +152,7 @@ class KernelPlan:
         # Each sub-batch reads the weights of its layers, where L2 does not hold all of them.
         weights = [layout.nbytes * (sub.count if sub and k >= first else 1) for k, layout in enumerate(layouts)]
         weights = weights if sum(layout.nbytes for layout in layouts) > self.l2_bytes else [0]
-        return limits.past_cache(launches, schedule.L2_SHARE * self.l2_bytes) + int(sum(weights))
+        return limits.past_cache(launches, limits.L2_SHARE * self.l2_bytes) + int(sum(weights))
 
 
 class DevicePart:

@@ -7,6 +7,7 @@ the host never sees. So a run launches the same kernels in the same order whatev
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from spdnn.core import limits
 from spdnn.engines.reductions.dead import pass_length
 from spdnn.engines.reductions.inputs import SETTLED as SHARE_SETTLED
 from spdnn.kernels.cuda.device import Properties
@@ -25,7 +26,6 @@ PERSISTENT_ROWS = 256  # bytes of shared memory of the persistent kernel, beside
 STAGED_NEXT = 32  # bytes of shared memory of the staged kernel, besides its stages
 NARROWER = 8  # inputs of a block: the step between one and as many as fit
 ALL_ROWS = 2**31 - 1
-L2_SHARE = 0.5  # of L2 that features may take: weights pass through it too, and it has two halves on an H100
 EDGE_BYTES = {False: 0.77, True: 5.0}  # of memory, without and with values: indices, in official layers; a float more
 MOST_LAUNCHES = 1 << 17  # of a graph in sub-batches: the host binds each
 
@@ -157,14 +157,14 @@ def memory_bytes(parts: Sequence[LayerPass], row_bytes: int, weights: float, row
     passes, of `weights` bytes, in `count` sub-batches."""
     # Features are read and written by every launch, unless two buffers of a sub-batch stay in L2; weights are read for
     # every sub-batch.
-    stay = 2 * row_bytes * rows / count <= L2_SHARE * l2
+    stay = 2 * row_bytes * rows / count <= limits.L2_SHARE * l2
     launches = 1 if stay else sum(1 if part.kind == PERSISTENT else part.last - part.first for part in parts)
     return count * weights + 2 * row_bytes * rows * launches
 
 
 def l2_tiles(properties: Properties, row_bytes: int) -> int:
     """Tiles of which L2 has room for two buffers, at least one."""
-    return max(1, int(L2_SHARE * properties.l2_bytes / (2 * 32 * row_bytes)))
+    return max(1, int(limits.L2_SHARE * properties.l2_bytes / (2 * 32 * row_bytes)))
 
 
 def sub_batches(

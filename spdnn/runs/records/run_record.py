@@ -18,6 +18,7 @@ from spdnn.core.fields import Case, Claim, Digest, Identity, Positive, Record, S
 from spdnn.core.limits import Limit, Machine
 from spdnn.core.request import RunRequest
 from spdnn.core.statistics import Interval
+from spdnn.runs.records import completed
 from spdnn.runs.records.distribution import Distribution
 from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.result import Accuracy, EngineRecord, ProblemRecord, Reductions, ResultRecord
@@ -125,6 +126,11 @@ class RunRecord(Measured, kw_only=True, dict=True):
             return self.result.edges_computed
         return max(rank.edges_computed for rank in self.distribution.per_rank)
 
+    @cached_property
+    def bytes_moved(self) -> int | None:
+        """Past the caches, as the result has them; of an earlier version, what follows from other numbers of it."""
+        return completed.bytes_moved(self)
+
     @property
     def limit(self) -> Limit | None:
         """The least time that the machine allows; None when it was not measured.
@@ -134,7 +140,7 @@ class RunRecord(Measured, kw_only=True, dict=True):
         """
         if not self.machine:
             return None
-        moved = self.result.bytes_moved
+        moved = self.bytes_moved
         part = None if moved is None else moved // self.ranks
         return limits.limit(self.machine, self.result.edges_computed, part, self._bytes_by_one_rank())
 
