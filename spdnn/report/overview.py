@@ -233,8 +233,10 @@ def _cards(
         if labelled := [run for run in members if run.record.accuracy]:
             share = significant(100 * labelled[-1].record.accuracy.top1 / best.problem.input_count, 3)
             numbers.insert(0, ("accuracy", share, "%", f"top-1 of {best.problem.input_count:,} inputs"))
-    number, unit = size(first.record.peak_memory_bytes).split()
-    numbers.append(("peak memory", number, unit, _division(first) if rows else "of the process"))
+    held = first.record.engine.notes.device_peak_bytes
+    number, unit = size(held or first.record.peak_memory_bytes).split()
+    whose = "of the GPU" if held else _division(first) if rows else "of the process"
+    numbers.append(("peak memory", number, unit, whose))
     return first.name, numbers[:4]
 
 

@@ -128,7 +128,12 @@ TIMES = Table(
         Column("Inference", lambda run: run.inference_seconds, SECONDS),
         Column("Parts of inference from", lambda run: parts(run) and parts(run).source),
         Column("Repeats", lambda run: run.repeats, NUMBER),
-        Column("Peak memory", lambda run: run.record.peak_memory_bytes, BYTES),
+        Column(
+            "Peak memory; of a GPU",
+            lambda run: run.record.peak_memory_bytes,
+            BYTES,
+            below=lambda run: (held := run.record.engine.notes.device_peak_bytes) and Number(held, BYTES),
+        ),
         Column("Reductions on", lambda run: run.reductions),
         Column("Time includes", lambda run: run.includes),
     ],

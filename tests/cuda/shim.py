@@ -120,6 +120,9 @@ class ShimDevice(ShimStreams):
     def free_bytes(self):
         return max(0, self.limit - self.used)
 
+    def held_bytes(self):
+        return self.used
+
     def lead(self):
         return self.empty(1, np.uint8)  # the host is never ahead
 

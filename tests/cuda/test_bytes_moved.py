@@ -56,3 +56,11 @@ def test_nsight_counts_as_many_bytes_on_an_h100(root):
         features = 2 * 4 * launch["neurons"] * 32 * profile["tiles"]
         counted = launch["counted"]["dram__bytes.sum"]
         assert limits.past_cache([features], limits.L2_SHARE * H100_L2) == pytest.approx(counted, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["cuda-csr", "taskgraph-cuda"])
+def test_a_record_says_what_a_gpu_held(on_shim, name):
+    device = on_shim(multiprocessors=1)
+    network, inputs = RadixNet(64, 4, bias=-0.1), rows(640, 64, kind="dense")
+    held = infer(network, inputs, name, reductions="none").notes["device_peak_bytes"]
+    assert inputs.data.nbytes < held <= device.most

@@ -208,7 +208,9 @@ def _counts(name: str, deep: tuple[int, int, int], seed: int) -> None:
             if prepared.leaving and part.first >= max(1, prepared.dead_from):
                 left[part.first :] = got.survivors[part.first - 1]
         edges = -(-left // TILE) * TILE * prepared.edges
-        loads = edges // session.shared * np.where(np.arange(layers) == 0, 8, 32)  # bits: first, four inputs in 32
+        loads = (
+            edges // [size.shared for size in session.sizes] * np.where(np.arange(layers) == 0, 8, 32)
+        )  # bits: first, four inputs in 32
         told, counted = (got.edges_computed, got.bytes_loaded), (int(edges.sum()), int(loads.sum()) // 8)
         assert told == counted, f"{reductions}: {told} edges and bytes, and the host counts {counted}"
 

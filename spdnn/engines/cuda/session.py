@@ -62,6 +62,7 @@ class CudaSession(Session):
         self.notes = {**device_notes(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
         if sub:
             self.notes["sub_batches"] = {"from_layer": sub.first + 1, "rows": TILE * sub.tiles, "number": sub.count}
+        self.notes["device_peak_bytes"] = device.held_bytes()
         self.startup_seconds = device.startup_seconds
 
     @property

@@ -120,6 +120,10 @@ class CupyDevice(CupyStreams):
             free, limit = self._cupy.cuda.runtime.memGetInfo()[0], self._pool.get_limit()
             return max(0, min(free, limit - self._pool.total_bytes())) if limit else free
 
+    def held_bytes(self) -> int:
+        with self._current():
+            return self._pool.total_bytes()
+
     def trim(self) -> None:
         with self._working(), self._current():
             self._pool.free_all_blocks()

@@ -226,6 +226,10 @@ class Device(abc.ABC):
         """Bytes of memory that can still be taken."""
 
     @abc.abstractmethod
+    def held_bytes(self) -> int:
+        """Bytes of memory that arrays of this process have, and what is kept for others."""
+
+    @abc.abstractmethod
     def trim(self) -> None:
         """Give back memory, the host's pinned one too, that is kept and that no array uses, so that what is free is in
         one piece."""

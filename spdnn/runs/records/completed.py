@@ -1,4 +1,4 @@
-"""What records of earlier versions lack and what they have tells: worked out when they are read, never in their files."""
+"""What records of earlier versions lack, worked out of what they have when they are read, never in their files."""
 
 from typing import TYPE_CHECKING
 

@@ -6,11 +6,11 @@ ignored. An engine, of this package or not, registers the type of its notes with
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from spdnn.core.fields import Count, Positive, Seconds
+from spdnn.core.fields import Count, Positive, Seconds, column
 from spdnn.core.validation import UNREADABLE, builtins
 
 Type = TypeVar("Type", bound=type)
@@ -28,6 +28,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
         layer_rows: of records of version 2: rows that were computed, by layer.
         layer_edges: of records of version 2: edges of the prepared network, by layer.
         spans: seconds of what an inference can be taken to include, by its name; of a GPU, by its events.
+        device_peak_bytes: held at once on the GPU, of several the one that held most: weights, inputs, features.
     """
 
     instruction_set: str | None = None
@@ -38,6 +39,7 @@ class Notes(msgspec.Struct, frozen=True, kw_only=True):
     layer_rows: list[Count] | None = None
     layer_edges: list[Count] | None = None
     spans: dict[str, Seconds] | None = None
+    device_peak_bytes: Annotated[Positive | None, column()] = None
 
 
 NOTES: dict[str, type[Notes]] = {}  # by the name of the engine

@@ -91,6 +91,7 @@ class CudaGraphSession(Session):
             "padding": padding(plan, laid),
             "captured": self.graphs is not None and not devices[0].one_by_one,
             "moves": self._moves(devices),
+            "device_peak_bytes": max(device.held_bytes() for device in devices),
         }
         self.startup_seconds = sum(device.startup_seconds for device in devices)
 
