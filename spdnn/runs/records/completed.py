@@ -1,17 +1,14 @@
 """What records of earlier versions lack, worked out of what they have when they are read, never in their files."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from spdnn.core import limits
-
-if TYPE_CHECKING:
-    from spdnn.runs.records.run_record import RunRecord
 
 L2_BYTES = {"sm_90": 50 << 20}  # of the GPUs that have such records, by architecture (H100 and H200)
 
 
-def bytes_moved(record: "RunRecord") -> int | None:
-    """Bytes between memory and cache, which GPUs' engines did not count before; weights are left out.
+def bytes_moved(record: Any) -> int | None:
+    """Of a RunRecord, bytes between memory and cache, which GPUs' engines did not count before; weights are left out.
 
     With dead inputs alone the active inputs after each layer are the rows that it wrote and the next one reads. With
     merged inputs they are not, and with none the persistent kernel wrote fewer layers: None.
