@@ -79,19 +79,19 @@ def test_a_table_and_a_picture_of_records(measured, root, tmp_path):
     readme, results, *_ = map(measured.rendered, measured.PAGES)
     assert "| 1024 x 120 | dead inputs alone | 500 ms | 0.47 | " in readme
     assert "| 1024 x 120 | all three | 20 ms † | 12 | " in readme  # not of the first 1000 inputs
-    assert re.search(r"\| 65536 x 1920 \| all three \| 250 ms † \| 966 \| [\d.]+ \| 24 \| 56 \| 351 \|", readme)  # one sample
+    largest = r"\| 65536 x 1920 \| all three \| 250 ms † \| 966 \| [\d.]+ \| 24 \| 56 \| 351 \|"  # one sample
+    assert re.search(largest, readme)
     assert "2 cores of an A CPU, 2025-01-02, commit abcdef123456. †: one sample." in readme
-    head = "| TeraEdges/s of it, 2 CPU cores | with preparation | of the whole command † | best published, one GPU, exact |"
-    assert head in readme
+    assert "| TeraEdges/s of it, 2 CPU cores | with preparation | of the whole command † | best published," in readme
     assert "Ours on 2 CPU cores; the best published exact results on one GPU and on up to 768 GPUs." in results
     assert "](networks.svg)" in results
-    assert results.count("\n| 1024 x 120 | 20 ms † | 12 |") == 1
+    assert len(re.findall(r"\n\| 1024 x 120 \| 20 ms † \|[^|]*\|[^|]*\| 12 \|", results)) == 1
     best, names = measured.published()
     lossy = [f"{best[(neurons, 1920), 'lossy'].edges_per_second / 1e12:.0f}" for neurons in (1024, 4096, 16384, 65536)]
     assert lossy == ["64", "192", "411", "351"]
     assert {row.kind for row in best.values()} == {"GPU"}
     assert {row.lossy for (_, kind), row in best.items() if kind != "lossy"} == {False}
-    assert f" | {' | '.join(names.values())} | to solution † |" in results
+    assert f" | {' | '.join(names.values())} | peak GiB |" in results
 
 
 def test_tables_of_other_records(measured, tmp_path):
