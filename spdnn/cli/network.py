@@ -11,6 +11,7 @@ from spdnn.core.network import Header
 from spdnn.core.request import reading
 
 SHOWN = 6  # of the first layers
+TEXT = (".tsv", ".tsv.gz")  # how names of official text end
 
 
 def add(group) -> None:
@@ -151,7 +152,8 @@ def add_inputs(group) -> None:
     make = kinds.add_parser(
         "make",
         help="make inputs from MNIST or from bundled digits",
-        description="Make binary inputs: exactly the official ones from MNIST, or digits, which need no download.",
+        description="Make binary inputs: exactly the official ones from MNIST, or digits, which need no download.\n"
+        "They are written as a file of spdnn, or as official text where its name ends with .tsv or .tsv.gz.",
     )
     make.add_argument("kind", choices=["mnist", "digits"])
     arguments.option(make, "neurons", required=True, help="neurons per input: 1024, 4096, 16384 or 65536")
@@ -166,12 +168,15 @@ def add_inputs(group) -> None:
 
 
 def _make_inputs(args) -> None:
+    from spdnn.formats.images import write_images
     from spdnn.formats.inputs import write_inputs
     from spdnn.runs.load import generate_inputs
 
+    if not args.output.endswith((".safetensors", *TEXT)):
+        raise InputError(f"-o {args.output}: the name of inputs must end with .safetensors, {' or '.join(TEXT)}")
     inputs = generate_inputs(args.kind, args.neurons, args.mnist)
     inputs = inputs if args.count is None else inputs.first(args.count)
-    write_inputs(args.output, inputs)
+    (write_images if args.output.endswith(TEXT) else write_inputs)(args.output, inputs)
     print(
         f"{args.output}: {inputs.count} inputs of {inputs.neurons} neurons, {inputs.nonzeros:,} ones stored, "
         f"SHA-256 {inputs.sha256}"

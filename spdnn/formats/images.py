@@ -4,12 +4,14 @@ Images of zeros and ones, as the official ones are, go straight into packed bits
 images take 0.5 GB, however long the text is.
 """
 
+import contextlib
+import gzip
 import re
 from pathlib import Path
 
 import numpy as np
 
-from spdnn.core import challenge, progress, safe_open
+from spdnn.core import challenge, files, progress, safe_open
 from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
@@ -132,3 +134,27 @@ class _Images:
         where = tuple(map(np.concatenate, zip(*ones, (rows, columns), strict=True)))
         everything = np.concatenate([np.ones(len(where[0]) - len(rows), np.float32), values])
         return Inputs.from_array(sp.csr_array((everything, where), shape=(count, self.neurons)))
+
+
+def write_images(path, inputs: Inputs) -> None:
+    """Write inputs of bits as official text, whole or not at all: a line `image<TAB>pixel<TAB>1` for each one, from 1,
+    by pixels and then images. gzip where the name ends with .gz.
+
+    Raises:
+        InputError: inputs that are no bits, or have no ones.
+        SpdnnError: the file cannot be written.
+    """
+    if inputs.kind != "bits" or not inputs.nonzeros:
+        raise InputError(f"{path}: official text has inputs of zeros and ones, and one at least")
+    rows = inputs.stored_rows(np.arange(inputs.count))
+    with files.replacing(path) as temporary, open(temporary, "wb") as stream, contextlib.ExitStack() as stack:
+        if str(path).endswith(".gz"):
+            stream = stack.enter_context(gzip.GzipFile(fileobj=stream, filename="", mode="wb", mtime=0))
+        # Pixel by pixel: the numbers of all images that have it, between which the rest of the line is the same.
+        for byte in progress.bar(range(inputs.data.shape[1]), "write inputs", inputs.data.shape[1], "byte"):
+            bits = np.unpackbits(inputs.data[rows, byte, None], axis=1)
+            for bit in range(min(8, inputs.neurons - 8 * byte)):
+                images = np.flatnonzero(bits[:, bit]) + 1
+                rest = f"\t{8 * byte + bit + 1}\t1\n"
+                if images.size:
+                    stream.write((rest.join(map(str, images.tolist())) + rest).encode("ascii"))

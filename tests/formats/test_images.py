@@ -13,7 +13,8 @@ from refusals import refuses
 
 from spdnn.core.categories import read_categories, write_categories
 from spdnn.core.features import Inputs
-from spdnn.formats.images import read_images
+from spdnn.formats.digits import digits_inputs
+from spdnn.formats.images import read_images, write_images
 
 
 def images(folder, content, name="sparse-images-9.tsv"):
@@ -147,3 +148,30 @@ def test_images_without_a_one_stay_between_others(tmp_path, monkeypatch, rows):
     expected = np.zeros((8, 4), np.float32)
     expected[[0, 2, 2, 4, 6], [0, 1, 3, 2, 3]] = [1, 1, 0.5, 2, 1]
     np.testing.assert_array_equal(read_images(images(tmp_path, text, "a.tsv"), 4, 8).dense(np.arange(8)), expected)
+
+
+@pytest.mark.parametrize("name", ["sparse-images-1024.tsv", "sparse-images-1024.tsv.gz", "x.tsv"])
+def test_what_is_written_is_read_as_it_was(tmp_path, name):
+    inputs = digits_inputs(1024, 300)
+    write_images(tmp_path / name, inputs)
+    read = read_images(tmp_path / name, 1024, count=300)
+    assert (read.kind, read.sha256) == ("bits", inputs.sha256)
+    text = (gzip.decompress if name.endswith(".gz") else bytes)((tmp_path / name).read_bytes()).decode()
+    entries = [tuple(map(int, line.split("\t"))) for line in text.splitlines()]
+    assert entries == sorted(entries, key=lambda entry: (entry[1], entry[0]))
+    assert {value for *_, value in entries} == {1}
+    assert text.endswith("\t1\n")
+
+
+def test_inputs_that_repeat_are_written_as_often(tmp_path):
+    inputs = digits_inputs(256, 50).first(130)
+    assert inputs.data.shape[0] == 50
+    write_images(tmp_path / "x.tsv", inputs)
+    read = read_images(tmp_path / "x.tsv", 256, count=130)
+    assert (read.dense(np.arange(130)) == inputs.dense(np.arange(130))).all()
+
+
+def test_what_has_no_official_text(tmp_path):
+    dense = Inputs.from_array(np.full((2, 16), 0.5, np.float32))
+    refuses("official text has inputs of zeros and ones", write_images, tmp_path / "x.tsv", dense)
+    assert not list(tmp_path.iterdir())
