@@ -127,9 +127,8 @@ def rate(row: RunRecord | Baseline | None) -> str:
 
 def rates_of(record: RunRecord) -> list[str]:
     """TeraEdges/s of the inference, with preparation, and of the whole command."""
-    work, spent = record.problem.work / 1e12, record.time_to_solution
-    prepared = statistics.median(record.prepare_seconds) + statistics.median(record.seconds)
-    return [rate(record), digits(work / prepared), digits(work / spent.seconds) if spent else ""]
+    whole = record.whole_rate
+    return [rate(record), digits(record.prepared_rate / 1e12), digits(whole / 1e12) if whole else ""]
 
 
 def digits(number: float) -> str:
@@ -259,7 +258,7 @@ def solution() -> str | None:
         spent = record.time_to_solution
         parts = spent.parts
         lines.append([_name(size), *map(seconds, (spent.seconds, *parts.values()))])
-        lines[-1].append(f"{record.problem.work / spent.seconds / 1e12:.2g}")
+        lines[-1].append(f"{record.whole_rate / 1e12:.2g}")
     head = ["network", "to solution", *(names.get(name, name) for name in parts), "TeraEdges/s by it"]
     small, large = min(ours), max(ours)
     edges = ours[large].problem.edges / ours[small].problem.edges
@@ -479,13 +478,12 @@ def _with_copies(networks: Mapping[Size, Mapping[str, RunRecord]]) -> str:
         return ""
     told = (
         "With the copies of inputs and weights to the GPU on the clock, which includes laying out the weights on the "
-    )
-    told += f"host, dead inputs alone take {seconds(min(ours.values()))} to {seconds(max(ours.values()))}: "
-    told += f"{_times(min(times))} to {_times(max(times))} times as long as the fastest published time on one GPU that "
-    told += (
+        f"host, dead inputs alone take {seconds(min(ours.values()))} to {seconds(max(ours.values()))}: "
+        f"{_times(min(times))} to {_times(max(times))} times as long as the fastest published time on one GPU that "
         f"includes copies, in {len(times)} of {len(ours)} networks ({source([*fair.values()])}). Laying out was made "
+        "faster since; no GPU has run it yet."
     )
-    return textwrap.fill(f"{told}faster since; no GPU has run it yet.", 120) + "\n"
+    return textwrap.fill(told, 120) + "\n"
 
 
 def _solution(record: RunRecord) -> str:

@@ -143,12 +143,11 @@ def _prepared(name: str) -> Column:
     """The rates of a series of ours with the preparation on the clock; under each that of the whole command."""
 
     def rate(row: Size) -> float | None:
-        run = row.ours[name]
-        return run and run.record.problem.work / (run.prepare_seconds + run.inference_seconds)
+        return (run := row.ours[name]) and run.record.prepared_rate
 
     def below(row: Size) -> Phrase:
-        spent = (run := row.ours[name]) and run.record.time_to_solution
-        return spent and (Number(run.record.problem.work / spent.seconds, UNNAMED), " whole command")
+        whole = (run := row.ours[name]) and run.record.whole_rate
+        return whole and (Number(whole, UNNAMED), " whole command")
 
     return Column("The same, with preparation", rate, UNNAMED, below, f"ours_{name}_prepared_edges_per_second")
 

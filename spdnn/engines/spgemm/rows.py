@@ -90,7 +90,7 @@ class SparseRows(MovableRows):
         # Memory traffic: nonzeros in and out, or all weights, that fit the last-level cache do not pass it.
         features = schedule.NONZERO_BYTES * (before + self.nonzeros)
         counters.moved += features if features > session.cache else 0
-        counters.moved += session.weight_bytes[self.layer] if sum(session.weight_bytes) > session.cache else 0
+        counters.moved += session.weight_bytes[self.layer] if session.network_bytes > session.cache else 0
 
     def compact(self, meeting: bool) -> None:
         # Dead inputs leave at once where no later bias revives them: rows are reached by index, so it is free.

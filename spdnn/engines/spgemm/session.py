@@ -40,6 +40,7 @@ class SpgemmSession(BatchSession):
         self.last, self.stored = LastLayer(network), bind_inputs(inputs)
         self.cache = (caches() or UNKNOWN)[-1].bytes
         self.weight_bytes = [network.header(k).nbytes for k in range(network.depth)]
+        self.network_bytes = sum(self.weight_bytes)
 
     def counters(self) -> SpgemmCounters:
         accumulators = np.zeros(len(ACCUMULATORS), np.int64)

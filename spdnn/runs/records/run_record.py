@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from statistics import median
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -125,6 +126,16 @@ class RunRecord(Measured, kw_only=True, dict=True):
         if not self.distribution:
             return self.result.edges_computed
         return max(rank.edges_computed for rank in self.distribution.per_rank)
+
+    @property
+    def prepared_rate(self) -> float:
+        """Edges a second, skipped work included, with the preparation on the clock."""
+        return self.problem.work / (median(self.prepare_seconds) + median(self.seconds))
+
+    @property
+    def whole_rate(self) -> float | None:
+        """The same, from the start of the command to its verified categories; None where no process ran so long."""
+        return self.problem.work / self.time_to_solution.seconds if self.time_to_solution else None
 
     @cached_property
     def bytes_moved(self) -> int | None:
