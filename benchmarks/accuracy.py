@@ -37,7 +37,7 @@ from spdnn.formats import onnx_files
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.ops.torch.export import export
 from spdnn.runs.measure import time_call
-from spdnn.runs.records.files import check_content, write_operations
+from spdnn.runs.records.files import seal_record, write_operations
 from spdnn.runs.records.operation_record import OperationProblem, OperationRecord, Verification
 from spdnn.runs.records.result import Accuracy
 
@@ -223,7 +223,7 @@ def compared(
             task = Task("network", f"network.{name}.{kind}.b{batch}", problem, (done, done), operands)
             records = operation_records(task, comparison, entrants.values(), load)
             for label, record in zip(entrants, records, strict=True):
-                yield replace(record, accuracy=accuracy(outputs[label], labels))
+                yield seal_record(replace(record, accuracy=accuracy(outputs[label], labels)), record.case)
             model.close()
 
 
@@ -266,7 +266,7 @@ def main(folder: str) -> None:
         for kind, module in variants(name, x, y):
             comparison = ComparisonSettings(threads, ["onnxruntime"], SECONDS, "python benchmarks/accuracy.py .")
             for record in compared(name, kind, module, images[TRAINING:], labels[TRAINING:], comparison):
-                records.append(check_content(OperationRecord, record, record.case))
+                records.append(record)
                 summary = f"top-1 {record.accuracy.top1} of {len(labels) - TRAINING}, {record.matrix_bytes:,} bytes"
                 print(f"{record.case:<60} {1e3 * statistics.median(record.seconds):8.3f} ms, {summary}", flush=True)
     Path(folder).mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.runs import measure
 from spdnn.runs.records.environment import Environment, Load
-from spdnn.runs.records.files import now
+from spdnn.runs.records.files import now, seal_record
 from spdnn.runs.records.operation_record import SCHEMA, VERSION, OperationProblem, OperationRecord, Program
 
 MACHINE_AGE = 10.0  # seconds that a measurement of the machine counts
@@ -57,7 +57,7 @@ def operation_records(
     gpu: str | None = None,
     machine: Machine | None = None,
 ) -> list[OperationRecord]:
-    """The records of entrants, whose verdicts are the part `verification`.
+    """The records of entrants, sealed; their verdicts are the part `verification`.
 
     Args:
         gpu, machine: the name of the device that they ran on, and its ceilings; None: the processor, which is measured.
@@ -65,7 +65,7 @@ def operation_records(
     useful, whole = task.multiply_adds
     where, machine = ("cuda", machine) if gpu else (f"t{comparison.threads}", ceilings(comparison.threads))
     created, environment = now(), Environment(**provenance.environment(comparison.command, gpu))
-    return [
+    records = [
         OperationRecord(
             schema=SCHEMA, version=VERSION, created=created, comparison=comparison.identity, operation=task.operation,
             problem=task.problem, threads=comparison.threads, machine=machine, environment=environment,
@@ -76,11 +76,12 @@ def operation_records(
             matrix_bytes=program.matrix_bytes, operand_bytes=task.operand_bytes,
             attention_bytes=program.attention_bytes, verification=entrant.verdict,
             thread_imbalance=entrant.imbalances or None,
-            nonzero_imbalance=program.nonzero_imbalance() if entrant.imbalances else None, load=load,
+            nonzero_imbalance=program.nonzero_imbalance() if entrant.imbalances else None, load=load, seal=None,
         )
         for entrant in entrants
         for program in [entrant.program]
     ]  # fmt: skip
+    return [seal_record(record, record.case) for record in records]
 
 
 def model_problem(

@@ -110,6 +110,9 @@ def _check(args) -> int:
         count += len(runs) + len(operations)
         if operations:
             findings.append(Finding(path.name, "holds", f"{plural(len(operations), 'operation record')}: consistent"))
+            if unsealed := sum(not record.seal for record in operations):
+                lacking = f"{plural(unsealed, 'operation record')} without checksum: an edit would not be seen"
+                findings.append(Finding(path.name, "lacks", lacking))
         for record in runs:
             try:
                 judging.check(record, f"{path}: {record.case}")

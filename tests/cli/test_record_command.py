@@ -4,12 +4,14 @@ import json
 import re
 
 import pytest
+from operation_cases import made_operation
 from refusals import refused
 
 from spdnn.cli import main
 from spdnn.core.validation import builtins, convert
 from spdnn.runs import rerun as repeat
 from spdnn.runs.records.files import seal_record
+from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.run_record import RunRecord
 from tests.report.records import agreed
 
@@ -79,6 +81,16 @@ def test_records_edited_by_hand_are_refused_or_without_their_seal_lack_evidence(
     elif not status:  # 50 times as fast may still be less than the machine's limit
         assert re.search("lacks +no checksum", told.out)
         assert (edit == "truth") == ("compared with a file alone, and no values" in told.out)
+
+
+def test_operation_records_lack_a_checksum_or_are_refused_once_edited(tmp_path, capsys):
+    assert check(tmp_path, made_operation()) == 0
+    assert re.search("lacks +1 operation record without checksum", capsys.readouterr().out)
+    record = seal_record(convert(OperationRecord, made_operation(), "r"), "r")
+    assert check(tmp_path, builtins(record)) == 0
+    assert "lacks" not in capsys.readouterr().out
+    assert check(tmp_path, builtins(record) | {"created": "2025-01-02T03:04:06Z"}) == 1
+    assert "the record was changed after it was written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("threads", "status"), [((1, 2), 1), ((2, 1), 0)])

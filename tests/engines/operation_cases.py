@@ -27,7 +27,7 @@ def made_operation(
     entries = {"spmm": rows * width, "sddmm": nonzeros}.get(operation, 1000)
     return {
         "schema": "spdnn-operation",
-        "version": 2,
+        "version": 3,
         "case": f"{operation}.{set_name}.{network}.{layer}.n{width}.s{100 * sparsity:g}.{name}.t2",
         "created": "2025-01-02T03:04:05Z",
         "comparison": comparison,
@@ -63,7 +63,7 @@ def made_operation(
             "versions": {"numpy": "2.1.0", "python": "3.12.1"}, "commit": "abcdef123456", "code": SHA,
             "compiler": None, "lock": SHA, "command": "spdnn bench sets",
         },
-        "load": None,
+        "load": None, "seal": None,
     }  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from spdnn.runs.records.verdict import Verdict
 
 NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}  # of a result; bytes may be missing
 Checked = TypeVar("Checked", RunRecord, OperationRecord, Verdict)
+Sealed = TypeVar("Sealed", RunRecord, OperationRecord)
 
 
 def read_record(path: str | Path) -> RunRecord:
@@ -147,13 +148,13 @@ def write_operations(path: str | Path, records: Sequence[OperationRecord | dict]
     write_text(path, "".join(as_text(check_content(OperationRecord, *place), place[1]) for place in places))
 
 
-def seal_record(record: RunRecord, where: str) -> RunRecord:
+def seal_record(record: Sealed, where: str) -> Sealed:
     """The record as it is read from a file, with the digest of all that it says; InputError when it is not sound."""
-    plain = check_content(RunRecord, replace(record, seal=None), where)
+    plain = check_content(type(record), replace(record, seal=None), where)
     return replace(plain, seal=_seal(plain))
 
 
-def _seal(record: RunRecord) -> str:
+def _seal(record: RunRecord | OperationRecord) -> str:
     """The seal that a record should have, whether it has one or not."""
     return hashlib.sha256(encode(replace(record, seal=None))).hexdigest()
 
@@ -182,6 +183,6 @@ def parse_record(kind: type[Checked], text: str, where: str) -> Checked:
     for holds, wrong in value.claims():
         if not holds:
             raise InputError(f"{where}: {wrong}")
-    if kind is RunRecord and value.seal and value.seal != _seal(value):
+    if isinstance(value, (RunRecord, OperationRecord)) and value.seal and value.seal != _seal(value):
         raise InputError(f"{where}: `seal`: the record was changed after it was written, so it is not what was run")
     return value

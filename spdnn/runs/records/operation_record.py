@@ -21,7 +21,7 @@ from spdnn.runs.records.environment import Environment, Load
 from spdnn.runs.records.result import Accuracy
 from spdnn.runs.records.samples import check_samples, work_per_second
 
-SCHEMA, VERSION = "spdnn-operation", 2
+SCHEMA, VERSION = "spdnn-operation", 3
 PRODUCTS = ("spmm", "sddmm")  # whose work and output follow from the problem
 SPANS = {
     "spmm": "one product, operands in place",
@@ -190,10 +190,12 @@ class OperationRecord(Record, kw_only=True, dict=True, omit_defaults=True):
         machine: what the machine did at best, at most seconds away from the samples.
         load: other work of the machine while the programs of the problem were timed; null where nobody looked.
         accuracy: of the program's outputs on inputs with labels; absent where there are none.
+        seal: digest of all the rest, of whoever wrote the record last: it finds damage and edits, not a forger; null:
+            none was given.
     """
 
     schema: Literal["spdnn-operation"]
-    version: Literal[2]
+    version: Literal[3]
     created: Annotated[Time, column()]
     comparison: Identity
     operation: Literal["spmm", "sddmm", "softmax", "attention", "depthwise", "model", "network"]
@@ -214,6 +216,7 @@ class OperationRecord(Record, kw_only=True, dict=True, omit_defaults=True):
     thread_imbalance: Annotated[list[AtLeastOne], Meta(min_length=1)] | None
     nonzero_imbalance: AtLeastOne | None
     load: Load | None
+    seal: Digest | None
     accuracy: Accuracy | None = None
 
     @property

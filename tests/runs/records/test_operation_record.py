@@ -8,7 +8,7 @@ from operation_cases import SHA, made_imbalance, made_operation
 from refusals import refuses
 
 from spdnn.core.validation import builtins
-from spdnn.runs.records.files import read_all, read_record, write_operations
+from spdnn.runs.records.files import read_all, read_record, seal_record, write_operations
 from tests.runs.records.test_run_record import changed, sound, unsound
 
 SOUND = made_operation(imbalance=made_imbalance())
@@ -65,7 +65,7 @@ def test_what_follows_from_the_facts():
         ("problem.columns", 1 << 17, "problem.index_bits: 16, and they do not reach 131072 columns"),
         ("problem.nonzeros", 512 * 1024 + 1, "problem.nonzeros: 524289 in 512 x 1024"),
         ("problem.sparsity", 0.91, 'problem: there is no field "sparsity"'),
-        ("version", 1, "version: 1 is not 2"),
+        ("version", 2, "version: 2 is not 3"),
         ("program.kind", "fast", "program.kind: "),
         ("program.name", "a" * 200, "program.name: "),
         ("program.threads_used", 3, "program.threads_used: 3 of 2"),
@@ -90,6 +90,16 @@ def test_what_is_wrong_is_one_sentence(path, value, sentence):
     unsound(f"^r: .*{re.escape(sentence)}", changed(SOUND, path, value))
 
 
+def test_a_sealed_record_that_was_edited_is_refused(tmp_path):
+    sealed = seal_record(sound(made_operation()), "r")
+    write_operations(tmp_path / "a.jsonl", [sealed])
+    assert read_all([tmp_path / "a.jsonl"])[1] == [sealed]
+    text = (tmp_path / "a.jsonl").read_text()
+    assert text.count('"repeats": 12,') == 1
+    (tmp_path / "a.jsonl").write_text(text.replace('"repeats": 12,', '"repeats": 7,'))
+    refuses("a.jsonl, line 1: `seal`: the record was changed after it was written", read_all, [tmp_path / "a.jsonl"])
+
+
 def test_a_rate_beyond_the_machine_is_no_record():
     """13,421,824 multiply-adds take 67 us on a machine of 2e11 a second; a third of that is too little."""
     sound(made_operation(seconds=(0.00004,)))
@@ -110,7 +120,7 @@ def test_nothing_unsound_is_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "spdnn-operation", "version": 3}', "null", '"x"', ""])
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": "spdnn-operation", "version": 4}', "null", '"x"', ""])
 def test_files_that_hold_none(tmp_path, text):
     for name in ("a.json", "a.jsonl"):
         (tmp_path / name).write_text(text)
