@@ -38,7 +38,7 @@ from spdnn.ops.onnx_model import OnnxModel
 from spdnn.ops.torch.export import export
 from spdnn.runs.measure import time_call
 from spdnn.runs.records.files import seal_record, write_operations
-from spdnn.runs.records.operation_record import OperationProblem, OperationRecord, Verification
+from spdnn.runs.records.operation_record import OperationProblem, Verification
 from spdnn.runs.records.result import Accuracy
 
 TRAINING = 1257  # images; the rest are held out
