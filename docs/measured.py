@@ -10,13 +10,11 @@ leave out: a quarter of an hour on two idle cores), streamed (all of them within
 ladder, unstructured, threads, ranks, spgemm, operations, calls, dense-calls, onnx or accuracy; all without. What was
 there of a kind is replaced.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
-left as it is.
+left as it is. A record without seal, machine or commit, or of a commit whose code was changed, is refused.
 """
 
 import contextlib
-import csv
 import io
-import json
 import math
 import re
 import shutil
@@ -35,7 +33,8 @@ import numpy as np
 
 from spdnn.cli import main
 from spdnn.cli.summary import show
-from spdnn.core import challenge
+from spdnn.core import challenge, limits
+from spdnn.core.errors import InputError
 from spdnn.core.files import write_text
 from spdnn.core.resources import usable_cores
 from spdnn.core.shown import time
@@ -50,7 +49,8 @@ from spdnn.runs import calibration
 from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.files import read_all
 from spdnn.runs.records.published import DEVICES, Baseline, Ratio, read_baselines
-from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.run_record import RunRecord, busy_part
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "docs/results.md", *(f"docs/explanation/{name}.md" for name in ("cuda", "latency", "onnx")))
@@ -66,9 +66,12 @@ KINDS = {"all": ["dead", "inputs", "neurons"], "dead": ["dead"]}  # reductions o
 STREAMED = ("engine=taskgraph", "schedule=stream", f"memory={4 << 30}", "repeats=1")
 RUNGS = ("reference", "csr", "tiled", "cpu", "cuda-csr", "cuda-ell", "cuda-staged", "cuda-persistent")  # of ablations
 ONCE = " †"  # after a time, or the head of a column of times, of which there is one sample
+FEW = 5  # samples: of fewer, a cell says how many, and their range
+BUSY = " ¶"  # after a time while which the machine did other work
 OTHERS = {"layer loop with weight copies": " ‡", "not stated": " §"}  # by span, after a published rate or a ratio to it
 NOTES = {
     ONCE: "one sample",
+    BUSY: f"other work took more than {100 * limits.BUSY:.0f} % of the machine",
     OTHERS["layer loop with weight copies"]: "the published time includes the copies of weights",
     OTHERS["not stated"]: "what the published time includes is not stated",
 }
@@ -77,14 +80,29 @@ Size = tuple[int, int]
 
 
 def files_of_the_twelve() -> list[Path]:
-    kinds = ("twelve", "like-for-like")
-    return sorted(path for kind in kinds for path in ROOT.glob(f"results/measured/*/{kind}.jsonl"))
+    return [path for kind in ("twelve", "like-for-like") for path in files_of(kind)]
+
+
+def files_of(kind: str) -> list[Path]:
+    return sorted(ROOT.glob(f"results/measured/*/{kind}.jsonl"))
+
+
+def read(paths: Iterable[Path]) -> tuple[list[RunRecord], list[OperationRecord]]:
+    """(run records, operation records) of files; InputError: one has no seal, or is of no commit."""
+    every = read_all(paths)
+    for record in (*every[0], *every[1]):
+        commit = record.environment.commit
+        lacking = "seal" if not record.seal else "commit" if not commit else ""
+        if lacking or commit.endswith("-dirty"):
+            reason = f"has no {lacking}" if lacking else f"is of {commit}, whose code was changed"
+            raise InputError(f"{record.case} of {record.created} {reason}, so no table is made of it; measure it again")
+    return every
 
 
 @cache
 def runs() -> dict[tuple[Size, str], RunRecord]:
     """By ((neurons, layers), kind): the latest record of the twelve on the official inputs, by engine cpu."""
-    records, _ = read_all(files_of_the_twelve())
+    records, _ = read(files_of_the_twelve())
     found = {}
     for record in sorted(records, key=lambda record: record.created):
         problem = record.problem
@@ -161,8 +179,10 @@ def source(records: Sequence[RunRecord]) -> str:
     environments = [record.environment for record in records]
     machines = sorted({machine(environment) for environment in environments})
     days = sorted({record.created[:10] for record in records})
-    commits = sorted({environment.commit for environment in environments if environment.commit})
-    return f"{' and '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {', '.join(commits)}"
+    commits = sorted({environment.commit for environment in environments})
+    busy = sum(map(bool, map(busy_part, records)))
+    told = f"{' and '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {', '.join(commits)}"
+    return told + (f"; {busy} of {len(records)} records were made while {NOTES[BUSY]}" if busy else "")
 
 
 def first() -> str | None:
@@ -216,8 +236,11 @@ def _name(size: Size) -> str:
     return f"{size[0]} x {size[1]}"
 
 
-def _median(record: RunRecord) -> str:
-    return seconds(statistics.median(record.seconds)) + ONCE * (len(record.seconds) == 1)
+def _median(record: RunRecord | OperationRecord) -> str:
+    """The median time; of fewer samples than FEW how many, and their range; whether the machine was busy."""
+    every = record.seconds
+    few = f" (n = {len(every)}, {_range(every)})" if 1 < len(every) < FEW else ""
+    return seconds(statistics.median(every)) + few + ONCE * (len(every) == 1) + BUSY * bool(busy_part(record))
 
 
 def twelve() -> str | None:
@@ -247,6 +270,12 @@ def twelve() -> str | None:
     return table(lines, below)
 
 
+def _range(samples: Sequence[float]) -> str:
+    """The smallest and the largest, and their unit once where it is one."""
+    (least, unit), (most, other) = (seconds(end).split() for end in (min(samples), max(samples)))
+    return f"{least} to {most} {other}" if unit == other else f"{least} {unit} to {most} {other}"
+
+
 def solution() -> str | None:
     """The parts of the time to solution of each network with all reductions, and how it grows with the edges."""
     ours = {size: record for (size, kind), record in runs().items() if kind == "all" and record.time_to_solution}
@@ -270,7 +299,7 @@ def solution() -> str | None:
 
 def kept(kind: str) -> Collection:
     """The records of results/measured/*/`kind`.jsonl, as the report collects them."""
-    records, operations = read_all(sorted(ROOT.glob(f"results/measured/*/{kind}.jsonl")))
+    records, operations = read(files_of(kind))
     return collect([Part(records)], operations=operations)
 
 
@@ -394,12 +423,13 @@ def models() -> str | None:
     rows = models_of([operation for operation in kept("operations").operations if operation.operation == "model"])
     if not rows:
         return None
-    lines = [["model", "compared with", "sparse", "the other", "times as fast", "memory of the other, times"]]
+    lines = [["model", "compared with", "sparse", "the other", "times as fast, median of pairs"]]
+    lines[0] += ["memory of the other, times"]
     for row in rows:
-        faster, memory, problem = f"{row.times:.2f}", row.memory, row.ours.problem
-        spent = (seconds(statistics.median(record.seconds)) for record in (row.ours, row.record))
-        name, held = f"{problem.network} {problem.layer}", f"{memory:.1f}" if memory else ""
-        lines.append([name, row.record.program.name, *spent, faster, held])
+        pairs, problem = ratios(row.ours.seconds, row.record.seconds), row.ours.problem
+        few = f" (n = {n}, {pairs.low:.2f} to {pairs.high:.2f})" if (n := len(row.ours.seconds)) < FEW else ""
+        cells = [f"{problem.network} {problem.layer}", row.record.program.name, _median(row.ours), _median(row.record)]
+        lines.append([*cells, f"{pairs.median:.2f}{few}", f"{row.memory:.1f}" if row.memory else ""])
     return table(lines, f"{source([row.ours for row in rows])}.")
 
 
@@ -490,56 +520,6 @@ def _solution(record: RunRecord) -> str:
     return seconds(record.time_to_solution.seconds) if record.time_to_solution else ""
 
 
-def peers_on_gpu() -> tuple[Path | None, dict[tuple[str, str, str], list[float]]]:
-    """The latest file of ours and other programs on one GPU, and its milliseconds by network, program and time."""
-    paths = sorted(ROOT.glob("results/measured/*/*/peers.csv"))
-    if not paths:
-        return None, {}
-    with paths[-1].open(newline="", encoding="utf-8") as stream:
-        return paths[-1], {
-            (row["network"], row["program"], row["time"]): [*map(float, row["samples_ms"].split())]
-            for row in csv.DictReader(stream)
-        }
-
-
-def gpu_peers() -> str | None:
-    """Ours and other programs on one GPU: a column for each program and what its time includes."""
-    path, samples = peers_on_gpu()
-    if path is None:
-        return None
-    programs = list(dict.fromkeys(key[1:] for key in samples))
-    lines = [["network", *map(", ".join, programs)]]
-    for network in sorted({network for network, *_ in samples}, key=lambda name: [*map(int, name.split("-"))]):
-        each = [samples.get((network, *program)) for program in programs]
-        lines.append([network.replace("-", " x "), *(_digits(statistics.median(one)) if one else "" for one in each)])
-    counts = {len(each) for each in samples.values()}
-    below = f"Milliseconds, medians of {min(counts)} to {max(counts)}. {path.parent.name}, "
-    return table(lines, f"{below}`{path.relative_to(ROOT)}`.")
-
-
-def l2_batches() -> str | None:
-    """Batches of several sizes of one network on a GPU, with dead inputs alone."""
-    found = _details("l2_batches")
-    if found is None:
-        return None
-    lines = [["network", "inputs in a batch", "batches", "inference", "times as long as all at once"]]
-    for row in found["rows"]:
-        spent = statistics.median(row["seconds"])
-        if lines[-1][0] != row["network"]:
-            first = spent
-        ratio = "" if row["batches"] == 1 and spent == first else f"{spent / first:.2f}"
-        lines.append([row["network"], f"{row['batch']:,}", str(row["batches"]), seconds(spent), ratio])
-    environment = found["environment"]
-    below = f"Medians of {len(found['rows'][0]['seconds'])}. {environment['gpu']}, commit {environment['commit']}, "
-    return table(lines, f"{below}`{environment['command']}`.")
-
-
-def _details(name: str) -> dict | None:
-    """The latest measurement on a GPU of that name that is no record."""
-    paths = sorted(ROOT.glob(f"results/measured/*/*/{name}.json"))
-    return json.loads(paths[-1].read_text(encoding="utf-8")) if paths else None
-
-
 def gpu_memory() -> str | None:
     """How much sooner a GPU with faster memory is."""
     if len(on_gpus()) != 2:
@@ -563,42 +543,20 @@ def _copies(networks: Mapping[Size, Mapping[str, RunRecord]]) -> float:
 
 def gpu_schedules() -> str | None:
     """The task graph on one device, next to the engine `cuda`."""
-    found = _details("taskgraph")
-    if found is None:
-        return None
     names = {"graph": "one graph of all batches", "resident": "resident weights", "stream": "streamed weights"}
-    lines = [["network", "reductions", *(f"`taskgraph-cuda`, {name}" for name in names.values())]]
-    for case, times in found["compared"].items():
-        size, kind = case.split()
-        ratios = [f"{times[name] / times['cuda']:.2f}" for name in names]
-        lines.append([size.replace("-", " x "), {"all": "all three", "dead": "dead inputs alone"}[kind], *ratios])
-    gaps = [1e6 * found["launch_gap_seconds"][where] for where in ("in a graph", "launched from Python")]
-    below = f"Times as long as `cuda`, {found['device']}. Two launches follow each other after {gaps[0]:.1f} µs in a "
-    return table(lines, f"{below}graph, and after {gaps[1]:.1f} from Python.")
-
-
-def gpu_profile() -> str | None:
-    """Counts of single launches of `staged`: predicted, and by Nsight Compute."""
-    found = _details("profile")
-    if found is None:
+    found: dict[tuple, dict[str, RunRecord]] = defaultdict(dict)
+    for record in (records := kept("schedules").records):
+        of = _name((record.problem.neurons, record.problem.layers)), ",".join(record.reductions.requested)
+        name = "cuda" if record.engine.name == "cuda" else record.engine.notes.schedule
+        found[of][name] = record
+    if not found:
         return None
-    names = {"instructions": "instructions of warps", "multiply_adds": "multiply-adds of warps"}
-    names |= {"deliveries": "deliveries of shared memory", "l2_bytes": "L2 bytes"}
-    launches = {one["neurons"]: one for one in found["launches"]}  # the last layer of each width
-    lines = [["millions, predicted and measured", *map(str, launches)]]
-    for name, label in names.items():
-        both = [[launch[way][name] / 1e6 for way in ("predicted", "counted")] for launch in launches.values()]
-        lines.append([label, *(" and ".join(map(_digits, pair)) for pair in both)])
-    conflicts = max(
-        launch["counted"]["l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"] / launch["counted"]["deliveries"]
-        for launch in launches.values()
-    )
-    active = statistics.mean(
-        launch["counted"]["sm__warps_active.avg.pct_of_peak_sustained_active"] for launch in launches.values()
-    )
-    below = f"One layer by its neurons, {32 * found['tiles']:,} dense inputs, one H100. Bank conflicts are at most "
-    below += f"{100 * conflicts:.1g} % of the deliveries, and {active:.0f} % of the warps that fit are active."
-    return table(lines, below)
+    lines = [["network", "reductions", "`cuda`", *(f"`taskgraph-cuda`, {name}" for name in names.values())]]
+    for (size, kind), each in found.items():
+        times = [ratio_of_medians(each[name].seconds, each["cuda"].seconds).median for name in names]
+        words = {",".join(KINDS["all"]): "all three", "dead": "dead inputs alone"}[kind]
+        lines.append([size, words, _median(each["cuda"]), *(f"{ratio:.2f}" for ratio in times)])
+    return table(lines, f"Times as long as `cuda`. {source(records)}.")
 
 
 def steps(records: Sequence[RunRecord]) -> str | None:
@@ -613,7 +571,7 @@ def steps(records: Sequence[RunRecord]) -> str | None:
     for step in sorted(records, key=lambda one: (RUNGS.index(one.engine.name), len(one.reductions.requested))):
         spent = statistics.median(step.seconds)
         on = ", ".join(step.reductions.requested) or "none"
-        lines.append([step.engine.name, on, seconds(spent), f"{before / spent:.3g}" if before else ""])
+        lines.append([step.engine.name, on, _median(step), f"{before / spent:.3g}" if before else ""])
         before = spent
     return table(lines, f"{_name((step.problem.neurons, step.problem.layers))}, {source(records)}.")
 
@@ -627,7 +585,7 @@ def ranks() -> str | None:
     ways.sort(key=lambda way: (way[0], ("static", "cyclic", "rebalanced").index(way[1] or "static")))
     lines = [["network", "reductions", *(f"{ranks} {partition or ''}".strip() for ranks, partition in ways)]]
     for group in groups:
-        spent = {(run.record.ranks, run.partition): seconds(run.inference_seconds) for run in group.shown}
+        spent = {(run.record.ranks, run.partition): _median(run.record) for run in group.shown}
         first = group.shown[0]
         size = first.problem.neurons, first.problem.layers
         lines.append([_name(size), first.reductions, *(spent.get(way, "") for way in ways)])
@@ -813,13 +771,10 @@ MADE = (
     onnx,
     accuracy,
     gpu,
-    gpu_peers,
     gpu_ladder,
-    l2_batches,
     gpu_products,
     gpu_memory,
     gpu_schedules,
-    gpu_profile,
     example,
 )
 TABLES = {make.__name__: make for make in MADE} | {"picture": shown, "lead": lead, "scales": scales}

@@ -108,12 +108,6 @@ def constant(name: str, path: str) -> float:
     return of_source(f"spdnn/kernels/cpu/{path}", rf"\b{name} = (\d+)")[0]
 
 
-def year(system: str) -> int:
-    """In which a system was published: part of its name where only others' runs of it are listed."""
-    rows = [row for row in read_baselines() if re.match(rf"{system}\b", row.system, re.IGNORECASE)]
-    return min(int(named[1]) if (named := re.search(r"-(20\d\d)\b", row.system)) else row.year for row in rows)
-
-
 def mlp() -> tuple[int, ...]:
     """Widths of the network whose calls were timed, percent of nonzeros, edges, and percent of zeros in the inputs."""
     record = measured.kept("calls").operations[0]
@@ -169,14 +163,6 @@ def measured_first() -> tuple[int, int]:
     first, *others = dead_alone()
     assert first.environment.commit not in {record.environment.commit for record in others}
     return first.problem.neurons, first.problem.layers
-
-
-def no_faster() -> tuple[int, int]:
-    """The one network that all reductions do not speed up on the GPU."""
-    spent = {(network, program): np.median(each) for (network, program, _), each in measured.peers_on_gpu()[1].items()}
-    every, dead = "spdnn, reductions all", "spdnn, reductions dead"
-    (name,) = [name for name, program in spent if program == every and spent[name, every] >= spent[name, dead]]
-    return tuple(map(int, name.split("-")))
 
 
 def apart() -> float:
@@ -262,9 +248,6 @@ def passages() -> dict[str, dict[str, object]]:
             "all 60,000 inputs. The time": challenge.INPUTS,
             "65536 x 1920 with dead inputs alone was measured before": measured_first(),
             "with 16 CPU cores": tuple({record.environment.cores for record in dead_alone()}),
-            "**At-scale** (2020)": year("at-scale"),
-            "**XY** (2021), **SNICIT** (2023) and **SNIG** (2020)": tuple(map(year, ("XY", "SNICIT", "SNIG"))),
-            "`all` at 1024 x 1920": no_faster(),
         },
         "docs/artifact.md": {"within 4 GiB": streamed / 2**30},
         "docs/explanation/cuda.md": {

@@ -11,6 +11,12 @@ from records import made_record
 from test_calls import calls
 from test_scaling import strong
 
+from spdnn.core.errors import InputError
+from spdnn.core.validation import convert
+from spdnn.runs.records.files import as_text, seal_record
+from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.run_record import RunRecord
+
 PARTS = dict.fromkeys(("startup", "inputs", "network", "prepare", "verification", "other"), 0.0) | {
     "inference": 0.25,
     "other": 9.75,
@@ -33,6 +39,13 @@ def load(root, monkeypatch, name):
     monkeypatch.delitem(sys.modules, "measured", raising=False)
     monkeypatch.delitem(sys.modules, name, raising=False)
     return importlib.import_module(name)
+
+
+def sealed(made):
+    """The text of a file of these records, each with its seal."""
+    kinds = {"spdnn-record": RunRecord, "spdnn-operation": OperationRecord}
+    records = [convert(kinds[record["schema"]], record, "r") for record in made]
+    return "".join(as_text(seal_record(record, "r"), "r") for record in records)
 
 
 def test_every_number_of_the_text_is_that_of_its_source(passages):
@@ -71,13 +84,13 @@ def test_a_table_and_a_picture_of_records(measured, root, tmp_path):
     made[-1]["result"]["edges_computed"] = 10**9
     folder = tmp_path / "results/measured/a-machine"
     folder.mkdir(parents=True)
-    (folder / "twelve.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in made))
+    (folder / "twelve.jsonl").write_text(sealed(made))
     for page in measured.PAGES:
         (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / page).write_text((root / page).read_text())
     measured.ROOT = tmp_path
     readme, results, *_ = map(measured.rendered, measured.PAGES)
-    assert "| 1024 x 120 | dead inputs alone | 500 ms | 0.47 | " in readme
+    assert "| 1024 x 120 | dead inputs alone | 500 ms (n = 3, 400 to 600 ms) | 0.47 | " in readme
     assert "| 1024 x 120 | all three | 20 ms † | 12 | " in readme  # not of the first 1000 inputs
     largest = r"\| 65536 x 1920 \| all three \| 250 ms † \| 966 \| [\d.]+ \| 24 \| 56 \| 351 \|"  # one sample
     assert re.search(largest, readme)
@@ -94,11 +107,41 @@ def test_a_table_and_a_picture_of_records(measured, root, tmp_path):
     assert f" | {' | '.join(names.values())} | peak GiB |" in results
 
 
+@pytest.mark.parametrize(
+    ("commit", "seal", "said"),
+    [("abc-dirty", True, "is of abc-dirty"), (None, True, "no commit"), ("abc", False, "no seal")],
+)
+@pytest.mark.parametrize("kind", ["threads", "operations"])
+def test_no_table_is_made_of_what_cannot_be_traced(measured, tmp_path, kind, commit, seal, said):
+    made = made_record() if kind == "threads" else pages.operations()[0]
+    made["environment"] = made["environment"] | {"commit": commit}
+    folder = tmp_path / "results/measured/a-machine"
+    folder.mkdir(parents=True)
+    (folder / f"{kind}.jsonl").write_text(sealed([made]) if seal else f"{json.dumps(made)}\n")
+    measured.ROOT = tmp_path
+    with pytest.raises(InputError, match=said):
+        measured.TABLES[kind]()
+
+
+def test_few_samples_and_busy_machines_are_marked(measured, tmp_path):
+    folder = tmp_path / "results/measured/a-machine"
+    folder.mkdir(parents=True)
+    made = [made_record(seconds=(0.4, 0.3)) | {"threads": 1}, made_record(seconds=(0.2,) * 5)]
+    made[1]["load"] = {"others": 0.3, "throttled": 0.0}
+    (folder / "threads.jsonl").write_text(sealed(made))
+    measured.ROOT = tmp_path
+    _, _, few, busy, *_, below = measured.threads().strip().splitlines()
+    assert few == "| 1 | 350 ms (n = 2, 300 to 400 ms) | 1.00 |"
+    assert busy == "| 2 | 200 ms ¶ | 1.75 |"
+    assert "; 1 of 2 records were made while other work took more than 10 % of the machine." in below
+    assert below.endswith("¶: other work took more than 10 % of the machine.")
+
+
 def test_tables_of_other_records(measured, tmp_path):
     folder = tmp_path / "results/measured/a-machine"
     folder.mkdir(parents=True)
-    slow = made_record(seconds=(0.4, 0.4, 0.4)) | {"threads": 1}
-    fast = made_record(seconds=(0.2, 0.2, 0.2))
+    slow = made_record(seconds=(0.4,) * 5) | {"threads": 1}
+    fast = made_record(seconds=(0.2,) * 5)
     streamed = made_record(seconds=(0.5,))
     streamed["time_to_solution"] = {"of": "command", **PARTS, "inference": 0.5, "other": 9.5}
     streamed["time_to_solution"]["cached"] = []
@@ -108,18 +151,20 @@ def test_tables_of_other_records(measured, tmp_path):
         "streamed": [streamed],
     }  # fmt: skip
     for kind, made in kinds.items():
-        (folder / f"{kind}.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in made))
+        (folder / f"{kind}.jsonl").write_text(sealed(made))
     measured.ROOT = tmp_path
     assert measured.solution() is None
     rows = {name: measured.TABLES[name]().splitlines()[2:] for name in [*kinds, "plans", "models"]}
     size = "1,024 × 120, official, 60,000 inputs"
     assert rows["peers"][0] == f"| {size} | dead inputs | 150 ms | 2 (2 to 2) | 3 (3 to 3) |"
-    assert rows["ladder"][:2] == ["| cpu | none | 10 s | |", "| cpu | dead | 2 s | 5 |"]
-    assert rows["ranks"][0] == "| 1024 x 120 | dead inputs | 800 ms | 500 ms | 415 ms | 275 ms | 325 ms |"
+    assert rows["ladder"][:2] == ["| cpu | none | 10 s † | |", "| cpu | dead | 2 s † | 5 |"]
+    one, two = "800 ms (n = 3, 800 to 900 ms) | 500 ms (n = 3, 400 to 600 ms)", "415 ms (n = 2, 410 to 420 ms)"
+    assert rows["ranks"][0].startswith(f"| 1024 x 120 | dead inputs | {one} | {two} | 275 ms (n = 2, ")
     assert rows["operations"][1].startswith("| `spmm` | the fastest dense | 4.00 (4.00) | ")
     assert rows["calls"][0] == "| 1 | 1.00 ms | 2 | 3 |"
     assert rows["threads"][:2] == ["| 1 | 400 ms | 1.00 |", "| 2 | 200 ms | 2.00 |"]
     assert rows["unstructured"][0] == "| time with all reductions, relative to none | 1.00 (1.00 to 1.00) |"
     assert rows["streamed"][0] == "| 1024 x 120 | 500 ms † | 0.47 | 3 | 10 s |"
     assert rows["plans"][0] == "| dead inputs | 2 | 2 | -5 % | -15 % | +4 % |"
-    assert rows["models"][0] == "| transformer small 256 tokens | dense | 1.1 ms | 3.3 ms | 3.00 | 446.5 |"
+    times = "1.1 ms (n = 3, 1 to 1.2 ms) | 3.3 ms (n = 3, 3 to 3.6 ms) | 3.00 (n = 3, 3.00 to 3.00)"
+    assert rows["models"][0] == f"| transformer small 256 tokens | dense | {times} | 446.5 |"
