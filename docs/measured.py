@@ -48,8 +48,8 @@ from spdnn.report.peers import comparisons
 from spdnn.runs import calibration
 from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.files import read_all
-from spdnn.runs.records.published import DEVICES, Baseline, Ratio, read_baselines
 from spdnn.runs.records.operation_record import OperationRecord
+from spdnn.runs.records.published import DEVICES, Baseline, Ratio, read_baselines
 from spdnn.runs.records.run_record import RunRecord, busy_part
 
 ROOT = Path(__file__).resolve().parents[1]
