@@ -38,7 +38,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.files import write_text
 from spdnn.core.resources import usable_cores
 from spdnn.core.shown import time
-from spdnn.core.statistics import ratio_of_medians, ratios
+from spdnn.core.statistics import interval, ratio_of_medians, ratios
 from spdnn.report.calls import CALLS, called
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.common.words import ceilings
@@ -66,7 +66,7 @@ KINDS = {"all": ["dead", "inputs", "neurons"], "dead": ["dead"]}  # reductions o
 STREAMED = ("engine=taskgraph", "schedule=stream", f"memory={4 << 30}", "repeats=1")
 RUNGS = ("reference", "csr", "tiled", "cpu", "cuda-csr", "cuda-ell", "cuda-staged", "cuda-persistent")  # of ablations
 ONCE = " †"  # after a time, or the head of a column of times, of which there is one sample
-FEW = 5  # samples: of fewer, a cell says how many, and their range
+FEW = 5  # samples: of fewer, a cell says how many, and the interval of the median
 BUSY = " ¶"  # after a time while which the machine did other work
 OTHERS = {"layer loop with weight copies": " ‡", "not stated": " §"}  # by span, after a published rate or a ratio to it
 NOTES = {
@@ -237,7 +237,7 @@ def _name(size: Size) -> str:
 
 
 def _median(record: RunRecord | OperationRecord) -> str:
-    """The median time; of fewer samples than FEW how many, and their range; whether the machine was busy."""
+    """The median time; of fewer samples than FEW their number and the interval; whether the machine was busy."""
     every = record.seconds
     few = f" (n = {len(every)}, {_range(every)})" if 1 < len(every) < FEW else ""
     return seconds(statistics.median(every)) + few + ONCE * (len(every) == 1) + BUSY * bool(busy_part(record))
@@ -259,7 +259,7 @@ def twelve() -> str | None:
         cells, last = [_name(size), *[""] * 7], ""
         if record:
             spent, prepare = record.time_to_solution, statistics.median(record.prepare_seconds)
-            computed = record.result.edges_computed / statistics.median(record.seconds) / 1e9
+            computed = record.result.edges_needed / statistics.median(record.seconds) / 1e9
             cells[1:4] = [_median(record), seconds(prepare), seconds(spent.seconds) if spent else ""]
             cells[4:] = [*rates_of(record), f"{computed:.0f}"]
             last = f"{record.peak_memory_bytes / 2**30:.2g}"
@@ -271,8 +271,9 @@ def twelve() -> str | None:
 
 
 def _range(samples: Sequence[float]) -> str:
-    """The smallest and the largest, and their unit once where it is one."""
-    (least, unit), (most, other) = (seconds(end).split() for end in (min(samples), max(samples)))
+    """The interval of their median, and its unit once where it is one."""
+    found = interval(samples)
+    (least, unit), (most, other) = (seconds(end).split() for end in (found.low, found.high))
     return f"{least} to {most} {other}" if unit == other else f"{least} {unit} to {most} {other}"
 
 
@@ -687,7 +688,7 @@ def accuracy() -> str | None:
         ]
         for batch in batches:
             both = [seconds(statistics.median(each[batch, ours].seconds)) for ours in (True, False)]
-            times = ratio_of_medians(each[batch, False].seconds, each[batch, True].seconds).median
+            times = ratios(each[batch, True].seconds, each[batch, False].seconds).median
             cells.append(f"{', '.join(both)} ({times:.2f} times as fast)")
         largest = max(each[batch, True].matrix_bytes for batch in batches), each[batches[0], False].matrix_bytes
         lines.append([*cells, ", ".join(f"{nbytes / 2**20:.2f} MiB" for nbytes in largest)])

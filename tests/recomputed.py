@@ -28,9 +28,6 @@ OUTSIDE = {  # blocks that hold no table of records, and what they hold
     "example": "what a command prints",
     "published_models": "what benchmarks print",
     "predicted_scaling": "what a benchmark prints",
-    "gpu_peers": "a table of a file that is no record, on its way out",
-    "l2_batches": "a table of a file that is no record, on its way out",
-    "gpu_profile": "a table of a file that is no record, on its way out",
 }
 MARKS = re.compile(r"\s*([†‡§¶‖*#]|\(?busy machine\)?)")  # in cells and heads
 NUMBER = re.compile(r"([+-]?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?)(?: ?(ms|µs|s|%|[KMG]iB|B)(?!\w))?")

@@ -381,7 +381,8 @@ def models() -> Rows:
             name = f"{ours['problem']['network']} {ours['problem']['layer']}"
             cells = middle(ours), middle(other), pairs(ours, other), held(other) / held(ours)
             rows.append([name, program(other), *cells])
-    head = ["model", "compared with", "sparse", "the other", "times as fast", "memory of the other, times"]
+    head = ["model", "compared with", "sparse", "the other", "times as fast, median of pairs"]
+    head.append("memory of the other, times")
     return head, sorted(rows, key=lambda row: row[:2])
 
 
@@ -427,7 +428,7 @@ def accuracy() -> Rows:
         ours, other = each[batches[0]]
         right = ours["accuracy"]["top1"] / sum(map(sum, ours["accuracy"]["confusion"]))
         both = [each[batch] for batch in batches]
-        spent = [[middle(a), ", ", middle(b), " (", times(b, a), " times as fast)"] for a, b in both]
+        spent = [[middle(a), ", ", middle(b), " (", pairs(a, b), " times as fast)"] for a, b in both]
         held = [float(max(a["matrix_bytes"] for a, _ in both)), ", ", float(other["matrix_bytes"])]
         rows.append([*names, nonzero(ours["problem"]), right, *spent, held])
     what = [*(f"{batch} image{'s' * (batch > 1)}" for batch in batches), "memory of the weights"]
@@ -463,8 +464,9 @@ def gpu_schedules() -> Rows:
     rows = []
     for (of, _, reductions), each in sorted(found.items()):
         words = "all three" if reductions == ALL else f"{labels(reductions)} alone"
-        rows.append([named(of), words, *(times(each[name], each[None]) for name in names)])  # None: the engine cuda
-    return ["network", "reductions", *(f"`taskgraph-cuda`, {words}" for words in names.values())], rows
+        ratios = (times(each[name], each[None]) for name in names)  # None: the engine cuda
+        rows.append([named(of), words, middle(each[None]), *ratios])
+    return ["network", "reductions", "`cuda`", *(f"`taskgraph-cuda`, {words}" for words in names.values())], rows
 
 
 MADE = (first, twelve, solution, peers, ladder, gpu_ladder, unstructured, threads, ranks, spgemm, plans, streamed)
