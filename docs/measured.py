@@ -14,6 +14,7 @@ left as it is. A record without seal, machine or commit, or of a commit whose co
 """
 
 import contextlib
+import csv
 import io
 import math
 import re
@@ -30,10 +31,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+from headlines import beside_headlines
 
 from spdnn.cli import main
 from spdnn.cli.summary import show
-from spdnn.core import challenge, limits
+from spdnn.core import challenge, config_tables, limits
 from spdnn.core.errors import InputError
 from spdnn.core.files import write_text
 from spdnn.core.resources import usable_cores
@@ -419,6 +421,35 @@ def streamed() -> str | None:
     return table(lines, f"{source(records)}.")
 
 
+def headlines() -> str | None:
+    """Headline results of the four systems, and what was measured of them; a row for each kind of records."""
+    if not runs():
+        return None
+    with config_tables.table("headlines.csv").open(newline="", encoding="utf-8") as stream:
+        theirs = list(csv.DictReader(stream))
+    ours = beside_headlines(runs(), on_gpus(), kept)
+    lines = [["system", "result", "hardware of it", "ours", "our hardware", "our time", "samples", "records"]]
+    lines[0].append("quantity")
+    for row in theirs:
+        beside = [one for (start, of), one in ours.items() if row["result"].startswith(start) and row["records"] == of]
+        cells = [""] * 5
+        for figure, records in beside:
+            counts = [len(record.seconds) for record in records]
+            cells = [figure, *(", ".join(sorted({each(record) for record in records})) for each in (_place, _includes))]
+            cells += [" to ".join(dict.fromkeys(map(str, (min(counts), max(counts))))), f"`{row['records']}.jsonl`"]
+        if beside or not row["records"]:
+            lines.append([row["system"], row["result"], row["hardware"], *cells, row["quantity"]])
+    return table(lines, f"Sources: {'; '.join(dict.fromkeys(row['source'] for row in theirs))}.")
+
+
+def _place(record: RunRecord | OperationRecord) -> str:
+    return machine(record.environment)
+
+
+def _includes(record: RunRecord | OperationRecord) -> str:
+    return record.span
+
+
 def models() -> str | None:
     """Whole models with sparse and with dense arithmetic."""
     rows = models_of([operation for operation in kept("operations").operations if operation.operation == "model"])
@@ -614,7 +645,10 @@ def operations(kind: str = "operations") -> str | None:
         ]
         for kind, label in (("sparse", "the fastest sparse library"), ("dense", "the fastest dense")):
             ratios_of = [(level.get(f"{kind}.times"), level.get(f"{kind}.best")) for level in of_level]
-            cells = [f"{times:.2f} ({best:.2f})" if times else "" for times, best in ratios_of]
+            each = [[one for problem in level.problems if (one := problem.get(f"{kind}.times"))] for level in of_level]
+            lost = [f"{sum(one < 1 for one in times)} of {len(times)}" for times in each]
+            shown = zip(ratios_of, lost, strict=True)
+            cells = [f"{times:.2f} ({best:.2f}), {loses}" if times else "" for (times, best), loses in shown]
             lines.append([f"`{name}`", label, *cells])
         if serial := {
             (record.comparison, record.problem.topology_sha256): statistics.median(record.seconds)
@@ -627,7 +661,9 @@ def operations(kind: str = "operations") -> str | None:
                     times[one.operation, one.percent].append(spent / statistics.median(one.ours.seconds))
             cells = [f"{statistics.geometric_mean(times[name, p]):.2f}" if times[name, p] else "" for p in levels]
             lines.append([f"`{name}`", "SciPy, which has one thread", *cells])
-    below = "Geometric means by medians, in brackets by fastest samples."
+    below = (
+        "Geometric means by medians, in brackets by fastest samples; then the problems in which the other is faster."
+    )
     return table(lines, f"{below} {source([compared.ours for compared in problems])}.")
 
 
@@ -766,6 +802,7 @@ MADE = (
     predicted_scaling,
     streamed,
     operations,
+    headlines,
     models,
     calls,
     calls_in_full,

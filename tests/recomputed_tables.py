@@ -365,16 +365,116 @@ def operations(kind: str = "operations") -> Rows:
             if program(other) == "scipy":
                 ratios[name, 2, level].append((times(other, ours).number,))
     means = {key: [*map(geometric_mean, zip(*each, strict=True))] for key, each in ratios.items()}
-    cells = {key: [mean[0], " (", mean[1], ")"] if mean[1:] else mean for key, mean in means.items()}
+    lost = {key: sum(one[0] < 1 for one in each) for key, each in ratios.items()}
+    cells = {
+        key: [mean[0], " (", mean[1], "), ", lost[key], " of ", len(ratios[key])] if mean[1:] else mean
+        for key, mean in means.items()
+    }
     levels, names = sorted({key[2] for key in cells}), sorted({key[:2] for key in cells})
     rows = [[name, order[place], *(cells.get((name, place, level)) for level in levels)] for name, place in names]
     return ["operation", "than", *(f"{level} %" for level in levels)], rows
 
 
-def models() -> Rows:
-    def held(record: Record) -> int:
-        return record["matrix_bytes"] + record["operand_bytes"] + (record["attention_bytes"] or 0)
+def headlines() -> Rows:
+    """Ours beside the headline results of papers, by the first words of a result and kind of records."""
+    with (ROOT / "config/baselines.csv").open(newline="", encoding="utf-8") as stream:
+        serial = {
+            (int(row["neurons"]), int(row["layers"])): float(row["seconds"])
+            for row in csv.DictReader(stream)
+            if row["system"] == "MATLAB reference (Kepner), run by Davis"
+        }
+    fair = [record for (_, names), record in of_the_twelve().items() if names == DEAD]
+    threaded = [record for record in records("spgemm") if engine(record) == "spgemm" and record["threads"] > 1]
+    found: dict[tuple[str, str], tuple[list, list[Record]]] = {}
+    for kind, several in (("spgemm", threaded), ("like-for-like", fair)):
+        over = [serial[size(record)] / middle(record).number for record in several]
+        found["120 to 500", kind] = [min(over), " to ", max(over), f" (`{engine(several[0])}`)"], several
+    if reference := records("reference"):
+        ours, other = (next(r for r in reference if (engine(r) == "cpu") == own) for own in (True, False))
+        told = f" (`cpu`, one thread; {ours['problem']['input_count']:,} inputs)"
+        found["120 to 500", "reference"] = [times(other, ours), told], [other, ours]
+    rated = [1e12 * rate(record).number for record in fair]
+    found["1.16e12", "like-for-like"] = [min(rated), " to ", max(rated), " edges/s"], fair
+    by_gpu = defaultdict(dict)
+    for record in records("networks"):
+        if engine(record) == "cuda" and on(record) == DEAD:
+            by_gpu[record["environment"]["gpu"].split()[1]][size(record)] = record
+    both = [(by_gpu["H100"][of], by_gpu["H200"][of]) for of in by_gpu["H200"]]
+    ends = sorted(times(slow, fast).number for slow, fast in both)
+    found["2.37", "networks"] = [ends[0], " to ", ends[-1]], [one for pair in both for one in pair]
+    for kind in ("products", "operations"):
+        peaks, ratios, shown = defaultdict(list), defaultdict(list), []
+        for ours, others in latest(kind):
+            if ours["operation"] in ("spmm", "sddmm"):
+                key = f"`{ours['operation']}` at {round(100 * (1 - nonzero(ours['problem'])))} %: "
+                done = ours["useful_operations"] / middle(ours).number
+                peaks[key].append(done / (2 * max(ours["machine"]["fma_rates"])))
+                if sparse := [pairs(ours, one).number for one in others if one["program"]["kind"] == "sparse"]:
+                    ratios[key].append(min(sparse))
+                    shown.append(ours)
+        best_of = [
+            ["; ", key, max(one), " at best, ", geometric_mean(one), " in the mean"] for key, one in peaks.items()
+        ]
+        found["27 %", kind] = flat(best_of), [ours for ours, _ in latest(kind)]
+        faster = {key: sum(each < 1 for each in one) for key, one in ratios.items()}
+        means = [
+            ["; ", k, geometric_mean(one), ", slower in ", faster[k], " of ", len(one)] for k, one in ratios.items()
+        ]
+        found["faster than cuSPARSE", kind] = flat(means), shown
+    for ours, others in latest("operations", model=True):
+        for other in others:
+            result = "sparse MobileNetV1" if ours["problem"]["network"] == "mobilenet" else "sparse Transformer"
+            if stored := program(other) == "stored":
+                result = "12.8"
+            figure = held(other) / held(ours) if stored else pairs(ours, other).number
+            found[result, "operations"] = [figure], [ours, other]
+    with (ROOT / "config/headlines.csv").open(newline="", encoding="utf-8") as stream:
+        theirs = list(csv.DictReader(stream))
+    rows = []
+    for row in theirs:
+        of = next((one for one in found if row["result"].startswith(one[0]) and one[1] == row["records"]), None)
+        cells: list = [None] * 5
+        if of:
+            figure, several = found[of]
+            counts = [len(samples(record)) for record in several]
+            each = (", ".join(sorted({words(record) for record in several})) for words in (place, span))
+            cells = [
+                figure,
+                *each,
+                " to ".join(map(str, dict.fromkeys((min(counts), max(counts))))),
+                f"`{of[1]}.jsonl`",
+            ]
+        if of or not row["records"]:
+            rows.append([row["system"], row["result"], row["hardware"], *cells, row["quantity"]])
+    head = ["system", "result", "hardware of it", "ours", "our hardware", "our time", "samples", "records"]
+    return [*head, "quantity"], rows
 
+
+def flat(parts: list[list]) -> list:
+    """The parts of a cell, in their order, without what divides the first from those before it."""
+    return [each for part in sorted(parts, key=lambda part: part[1]) for each in part][1:]
+
+
+def place(record: Record) -> str:
+    where = record["environment"]
+    return where["gpu"] or f"{where['cores']} cores of an {where['cpu']}"
+
+
+def span(record: Record) -> str:
+    """What a sample of a record includes."""
+    words = {
+        "spmm": "one product, operands in place",
+        "sddmm": "one sampled product, operands in place",
+        "model": "one model, weights in place",
+    }
+    return record["span"] if "span" in record else words[record["operation"]]
+
+
+def held(record: Record) -> int:
+    return record["matrix_bytes"] + record["operand_bytes"] + (record["attention_bytes"] or 0)
+
+
+def models() -> Rows:
     rows = []
     for ours, others in latest("operations", model=True):
         for other in others:
@@ -470,6 +570,6 @@ def gpu_schedules() -> Rows:
 
 
 MADE = (first, twelve, solution, peers, ladder, gpu_ladder, unstructured, threads, ranks, spgemm, plans, streamed)
-MADE += (operations, models, calls, calls_in_full, onnx, accuracy, gpu, gpu_schedules)
+MADE += (operations, headlines, models, calls, calls_in_full, onnx, accuracy, gpu, gpu_schedules)
 TABLES: dict[str, Callable[[], Rows | list[Rows]]] = {make.__name__: make for make in MADE}
 TABLES |= {"limit": limits, "gpu_products": lambda: operations("products")}

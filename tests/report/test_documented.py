@@ -160,7 +160,7 @@ def test_tables_of_other_records(measured, tmp_path):
     assert rows["ladder"][:2] == ["| cpu | none | 10 s † | |", "| cpu | dead | 2 s † | 5 |"]
     one, two = "800 ms (n = 3, 800 to 900 ms) | 500 ms (n = 3, 400 to 600 ms)", "415 ms (n = 2, 410 to 420 ms)"
     assert rows["ranks"][0].startswith(f"| 1024 x 120 | dead inputs | {one} | {two} | 275 ms (n = 2, ")
-    assert rows["operations"][1].startswith("| `spmm` | the fastest dense | 4.00 (4.00) | ")
+    assert rows["operations"][1].startswith("| `spmm` | the fastest dense | 4.00 (4.00), 0 of 1 | ")
     assert rows["calls"][0] == "| 1 | 1.00 ms | 2 | 3 |"
     assert rows["threads"][:2] == ["| 1 | 400 ms | 1.00 |", "| 2 | 200 ms | 2.00 |"]
     assert rows["unstructured"][0] == "| time with all reductions, relative to none | 1.00 (1.00 to 1.00) |"
