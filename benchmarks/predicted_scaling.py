@@ -10,9 +10,9 @@ computes is measured: with all reductions one row is left, and the depths differ
 each device, for the largest network has 4 % of its memory; so no network needs model parallelism. Inputs have a static
 partition in their order; the categories are gathered over a network of InfiniBand NDR's latency and rate.
 
-Loading is what a rank does before its first inference, on 16 cores: start-up and inputs as those records have them, and
-laying out all layers, which no partition of inputs makes less. A network on several H100 that was measured has that
-time instead, marked.
+Loading is what the run on one device did before its first inference, on 16 cores: start-up, inputs, reading and laying
+out all layers, as its record has them. No partition of inputs makes the layers fewer, so several devices take as long.
+A network on several H100 that was measured has that time instead, marked.
 """
 
 import argparse
@@ -35,11 +35,10 @@ from spdnn.runs.records.run_record import RunRecord
 ROOT = Path(__file__).resolve().parents[1]
 GPU = "NVIDIA H100 80GB HBM3"
 DEVICES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768)
-PER_NODE, CORES = 8, 16  # devices of a node; cores of a device
+PER_NODE = 8  # devices of a node
 MEMORY_BYTES = 80e9
 TILES = (1, 4, 8, 16, 32)  # inputs of a block of the persistent kernel, and of a tile
 NETWORK = MessageCosts(2e-6, 50e9)  # latency and bytes a second of 400 Gb/s
-LAYOUT_SECONDS = 5e-9  # an edge of a layer, generated and laid out by one core (the layouts were timed at 2 to 6 ns)
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Row:
 
     Attributes:
         seconds: of inference, predicted; measured_seconds: of a record on as many; None: there is none.
-        loading_seconds: before it, predicted.
+        loading_seconds: before it, of the record of one device.
         efficiency: of the inference, against one device.
     """
 
@@ -83,6 +82,13 @@ def _latency(figures: dict[tuple[int, int, int], float], neurons: int) -> float:
     return (figures[neurons, most, 1] - figures[neurons, some, 1]) / (most - some)
 
 
+def _loading(run: RunRecord) -> float:
+    """Seconds before the first inference; of a record without a time to solution, of reading and preparing alone."""
+    if told := run.time_to_solution:
+        return told.startup + told.inputs + told.network + told.prepare
+    return statistics.median(run.read_seconds) + statistics.median(run.prepare_seconds)
+
+
 def scaling() -> list[Row]:
     """All twelve networks on DEVICES."""
     records = measured()
@@ -95,8 +101,7 @@ def scaling() -> list[Row]:
         fixed, first, deeper = published.on_one(device, figures, neurons, _latency(reduced, neurons))
         rates = (first,) * published.first_block(neurons) + (deeper,)
         rated = replace(device, seconds_per_layer=fixed, seconds_per_edge=rates)
-        work, told = official_work(neurons, layers), records["dead+inputs+neurons"][neurons, layers, 1].time_to_solution
-        loading = told.startup + told.inputs + LAYOUT_SECONDS * float(work.edges.sum()) / CORES
+        work, loading = official_work(neurons, layers), _loading(records["dead"][neurons, layers, 1])
         single = None
         for devices in DEVICES:
             shares = official_shares(work, neurons, devices, "static", distinct=True)
@@ -108,7 +113,8 @@ def scaling() -> list[Row]:
 
 
 def _show(rows: list[Row]) -> None:
-    print(f"{GPU}, {PER_NODE} a node, dead inputs alone; seconds of inference, predicted (*: measured), and of loading")
+    told = "seconds of inference, predicted (*: measured), and of loading, measured on one"
+    print(f"{GPU}, {PER_NODE} a node, dead inputs alone; {told}")
     print(f"{'network':>11}" + "".join(f"{devices:>10}" for devices in DEVICES) + f"{'loading':>9} {'best':>16}")
     for (neurons, layers), several in groupby(rows, key=lambda row: (row.neurons, row.layers)):
         several = list(several)

@@ -40,7 +40,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.files import write_text
 from spdnn.core.resources import usable_cores
 from spdnn.core.shown import time
-from spdnn.core.statistics import interval, ratio_of_medians, ratios
+from spdnn.core.statistics import Interval, interval, ratio_of_medians, ratios
 from spdnn.report.calls import CALLS, called
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.common.words import ceilings
@@ -741,20 +741,29 @@ def lead() -> str | None:
     if not networks or not largest:
         return None
     ours, *others = networks[0].batches[0]
-    times = next(call.ratio.median for call in others if call.name == "onnxruntime")
+    times = next(_ratio(call.ratio) for call in others if call.name == "onnxruntime")
     told = ""
     if dense := called(kept("dense-calls")):
-        without = next(call.ratio.median for call in dense[0].batches[0] if call.name == "onnxruntime")
-        told = f" ({without:.1f} times where none is zero, on {machine(dense[0].newest.environment)})"
+        without = next(_ratio(call.ratio) for call in dense[0].batches[0] if call.name == "onnxruntime")
+        where = {machine(each.newest.environment) for each in (networks[0], dense[0])}
+        told = f", and {without} where no input is zero" + f" (on {machine(dense[0].newest.environment)})" * (
+            len(where) > 1
+        )
     sentences = (
         "spdnn runs pruned and sparse neural networks exactly: for engineers who serve such networks, and for",
         "researchers who measure sparse kernels. On two CPU cores, a 95 % pruned 784-2048-2048-10 MLP answers one",
-        f"input, most of it zeros, in {1e6 * ours.seconds:.0f} µs, {times:.1f} times as fast as dense ONNX",
-        f"Runtime{told}. The largest network of the",
+        f"input, most of it zeros, in {1e6 * ours.seconds:.0f} µs. Dense ONNX Runtime takes {times} times as",
+        f"long{told}.",
+        "The largest network of the",
         "[IEEE HPEC Sparse DNN Challenge](https://graphchallenge.mit.edu/), 65,536 neurons x 1,920 layers, takes",
         f"{seconds(largest.time_to_solution.seconds)} from the start of the command to 60,000 verified results.",
     )
     return textwrap.fill(" ".join(sentences), 120) + "\n"
+
+
+def _ratio(found: Interval) -> str:
+    """A ratio and its interval."""
+    return f"{found.median:.1f} ({found.low:.1f} to {found.high:.1f})"
 
 
 def scales() -> str | None:
