@@ -63,6 +63,7 @@ NEEDS = {
     "mkl": (lambda: peer("mkl"), f"the packages sparse-dot-mkl and mkl ({install('peers')})"),
     "jax": (lambda: peer("jax"), f"the package jax ({install('peers')})"),
     "mnist": (mnist_path, "the MNIST training images; name a folder that holds mnist/ in SPDNN_MIRROR"),
+    "octave": (lambda: shutil.which("octave-cli"), "the Debian package octave"),
     "slurm": (slurm_installed, "root, and the Debian packages slurm-wlm and munge"),
     "chromium": (browser_driven, "the browser chromium (Debian package chromium) and the packages of envs/test.txt"),
 }
@@ -81,6 +82,7 @@ FULL = {
     "networks": "2,000 random networks through verification; by default sixty",
     "official": "whole official problems on the CUDA shim; by default parts of them",
     "memory": "tests of runs and commands under a limit of memory; by default with what is free",
+    "octave": "files of the challenge's format, read and computed by Octave; by default read by spdnn",
     "operators": "every operator of ONNX, in cases of its own and of ours; by default one in eight, or four",
     "pages": "every block of tutorials and tasks, run as written; by default their commands are parsed",
     "ranks": "four and eight ranks, and ranks on devices; by default two and three",

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -25,6 +26,13 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_what_is_tested_is_this_checkout():
     for file in (spdnn.__file__, dispatch.compiled_module().__file__):
         assert ROOT in Path(file).resolve().parents
+
+
+def test_the_debian_packages_that_tests_need_are_installed():
+    installed = re.search(r"^packages=\((.+)\)$", (ROOT / ".ci/run").read_text(), re.MULTILINE)[1].split()
+    needs = runpy.run_path(ROOT / "tests/conftest.py")["NEEDS"].values()
+    needed = [re.search(r"Debian packages? ([\w+-]+)(?: and ([\w+-]+))?", what) for _, what in needs]
+    assert {name for found in needed if found for name in found.groups() if name} == {*installed} - {"ccache"}
 
 
 @pytest.fixture

@@ -1,0 +1,4 @@
+function text = StrFileRead(path)
+% The text of a file.
+  text = fileread(path);
+end
