@@ -91,7 +91,8 @@ class RunRecord(Measured, kw_only=True, dict=True):
     Attributes:
         case: names the run in file names and the report.
         created: UTC.
-        request: what was asked for; null of single layers beside other libraries, which no request describes.
+        request: what was asked for; null of what no request describes: single layers
+            beside other libraries, and the challenge's reference program.
         configuration: names of the workflow's configuration files; null of a run that was not the workflow's.
         comparison: the same in the records of engines that were timed alternately, sample by sample; null of others.
         accuracy: of the output, where labels were given (`--labels`); null: none were.
