@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike, fsdecode
 from pathlib import Path
@@ -37,6 +38,7 @@ BEGINNINGS = (
 )  # fmt: skip
 
 LONGEST = 4096  # bytes of a path
+STORED = "network.safetensors"  # the file of a network that was text, in a folder of its own
 
 # Files of other programs that are not read: how their names end, what such a file is, and what to do.
 FOREIGN = (
@@ -172,13 +174,39 @@ def import_network(path: str | PathLike, output: str | PathLike, **stated: Any) 
     """
     files.check_outputs([output], network_files(path))
     network, what = open_network(path, **stated), "import network"
-    # Text is parsed in the order of the archive, for seeking in compressed data reads it anew.
     if isinstance(network, text.TextNetwork):
-        description, depth = {"source": "text", "path": network.path.name}, stated.get("layers")
-        store.write_layers(output, network.stream(), description, depth, what)
+        _store_text(output, network, stated.get("layers"), what)
     else:
         store.write_network(output, network, what=what)
     return store.read_network(output)
+
+
+@safe_open.releasing()
+def load_network(path: Source, **stated: Any) -> Network:
+    """The network at `path`, as open_network, for a run, which reads every layer several times.
+
+    Text is read once, here, into a store in the folder of temporary files (TMPDIR), which takes about a tenth of its
+    size. The store has no name any more when this returns, so that the system removes it with the network.
+
+    Raises:
+        InputError: as open_network; of text, what is wrong with any of its layers.
+        SpdnnError: the store cannot be written.
+    """
+    network = open_network(path, **stated)
+    if not isinstance(network, text.TextNetwork):
+        return network
+    with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
+        _store_text(Path(folder, STORED), network, stated.get("layers"), "read network", durable=False)
+        return store.read_network(Path(folder, STORED))
+
+
+def _store_text(
+    output: str | PathLike, network: text.TextNetwork, depth: int | None, what: str, durable: bool = True
+) -> None:
+    """Store a network of text in one pass; arguments as store.write_layers."""
+    # Layers come in the order of the archive, for seeking in compressed data reads it anew.
+    description = {"source": "text", "path": network.path.name}
+    store.write_layers(output, network.stream(), description, depth, what, durable)
 
 
 def network_files(path: str | PathLike) -> Iterator[Path]:

@@ -271,19 +271,21 @@ def write_prepared(path, network: Network, info: dict, durable: bool = True) -> 
     _write(path, network, {"prepared": info}, True, "write prepared network", durable)
 
 
-def write_layers(path, layers: Iterable[tuple[int, Layer]], description: dict, depth: int | None, what: str) -> None:
+def write_layers(
+    path, layers: Iterable[tuple[int, Layer]], description: dict, depth: int | None, what: str, durable: bool = True
+) -> None:
     """Store layers as they come, in any order; the description that is read back has the network's `sha256`.
 
     Args:
         layers: (k, layer), k from 0, each once; none may be missing at the end.
-        depth: how many there will be, or None; what: what progress calls it.
+        depth: how many there will be, or None; what: what progress calls it; durable: see files.replacing.
 
     Raises:
         InputError: a layer that is not sound, is missing or is there twice, or widths that do not chain.
         SpdnnError: the file cannot be written.
     """
     record = {"format": FORMAT, "description": description}
-    _write_layers(path, in_order(lambda item: _lay_out(*item), layers), record, depth, what)
+    _write_layers(path, in_order(lambda item: _lay_out(*item), layers), record, depth, what, durable=durable)
 
 
 def _write(path, network: Network, record: dict, formula_ok: bool, what: str, durable: bool = True) -> None:

@@ -26,7 +26,7 @@ def load_network(request: RunRequest, path: str | None = None, whole: bool = Fal
     Raises:
         InputError: no such file, or none that holds a network. SpdnnError: a download failed.
     """
-    from spdnn.formats.readers import open_network
+    from spdnn.formats import readers
 
     if request.neurons and path is None:
         if request.source == "formula":
@@ -37,11 +37,12 @@ def load_network(request: RunRequest, path: str | None = None, whole: bool = Fal
             return Unstructured(request.neurons, request.layers)
         from spdnn.formats.fetch import fetch
 
-        network = open_network(fetch(f"network-{request.neurons}", cache_folder()))
+        archive = fetch(f"network-{request.neurons}", cache_folder())
+        network = readers.load_network(archive, layers=None if whole else request.layers)
     else:
         # A copy has the name of the file; a store that was made of it states all of its network.
         known = reading(request) if path is None or Path(path).name == Path(request.network or "").name else {}
-        network = open_network(path or request.network, **known)
+        network = readers.load_network(path or request.network, **known)
     return network.first(request.layers) if request.layers and not whole else network
 
 

@@ -1,5 +1,6 @@
 """The chain from network and inputs to a record: what is not of one run is never joined."""
 
+import tempfile
 from dataclasses import replace as with_parts
 
 import numpy as np
@@ -7,14 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from spdnn.api import infer
+from spdnn.cli import main
 from spdnn.core import challenge
 from spdnn.core.features import Inputs
 from spdnn.core.network import MemoryNetwork
 from spdnn.engines.registry import engine
+from spdnn.formats import text
 from spdnn.formats.radixnet import RadixNet
 from spdnn.formats.store import write_prepared
 from spdnn.runs.load import read_store, store_info
-from spdnn.runs.records.files import read_result, record_of, write_result
+from spdnn.runs.records.files import read_record, read_result, record_of, write_result
 from spdnn.runs.verify import verdict as verify
 from spdnn.runs.verify.judging import judge, truth_for, verdict_key
 from spdnn.runs.verify.official import official_problem
@@ -104,3 +107,25 @@ def test_a_stored_result_is_whole(random_network, tmp_path):
     write_result(tmp_path / "r.npz", result)
     read = read_result(tmp_path / "r.npz")
     assert (read.sha256, read.valued.tolist()) == (result.sha256, result.valued.tolist())
+
+
+@pytest.mark.parametrize("engine", ["cpu", "taskgraph"])
+def test_a_run_reads_text_once_and_on_the_clock_of_reading(tmp_path, set_all, engine):
+    """Engines, reductions and verification read layers again: they are in a store, which has no name any more."""
+    network, folder, read, temporary = RadixNet(1024, 3), tmp_path / "net", [], tmp_path / "temporary"
+    text.write_layers(network, folder)
+    temporary.mkdir()
+
+    def read_layer(content, where, *more, before=text.read_layer):
+        read.append(where)
+        return before(content, where, *more)
+
+    set_all(text, read_layer=read_layer)
+    set_all(tempfile, tempdir=str(temporary))
+    words = ["infer", "--network", folder, "--inputs", "digits", "--count", 100, "--engine", engine, "--repeats", 2]
+    assert main([*map(str, words), "--record", str(tmp_path / "record.json")]) == 0
+    record = read_record(tmp_path / "record.json")
+    assert sorted(read) == sorted(map(str, folder.iterdir()))
+    assert list(temporary.iterdir()) == []
+    assert record.problem.network == {"source": "text", "path": "net", "sha256": network.sha256()}
+    assert record.problem.network_identity == network.sha256()
