@@ -243,7 +243,10 @@ def open_file(path, most: int | None = None, any_name: bool = False) -> Iterator
 def whole(path, most: int = MOST, any_name: bool = False) -> bytes:
     """All bytes of a file, unpacked when it is gzip; at most so many. Arguments and errors as of `opened`."""
     with open_file(path, most, any_name) as stream:
-        return stream.read() if isinstance(stream.raw, io.FileIO) else _read_rest(stream)
+        if not isinstance(stream.raw, io.FileIO):
+            return _read_rest(stream)
+        stream.raw.seek(0)  # past the buffer, which would join its bytes and the rest in a copy
+        return stream.raw.readall()
 
 
 def text(path, what: str, form: str = "JSON") -> str:

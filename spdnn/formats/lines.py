@@ -115,9 +115,10 @@ def _lines(block: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
 
 def _fast(block: bytes, form: LineFormat) -> tuple[np.ndarray, ...] | None:
     """What `_slow` gives, compiled; None where anything could be amiss, or that is not built."""
-    compiled, room = dispatch.find_module(), block.count(b"\n") + 1
+    compiled = dispatch.find_module()
     if compiled is None:
         return None
+    room = compiled.count_lines(block) + 1
     rows, columns, values = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32)
     valued = form.value is not None
     count = compiled.read_entries(block, form.tabs, valued, form.rows, form.columns, rows, columns, values)

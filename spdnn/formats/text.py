@@ -44,6 +44,8 @@ def read_layer(content: bytes, where: str, neurons: int, bias, activation: Activ
         InputError: `where:line: ...` for a line that is wrong, an index out of range, a value that is not
             finite in float32, an edge given twice; or a file without any line.
     """
+    if (layer := _usual_layer(content, where, neurons, bias, activation)) is not None:
+        return layer
     form = lines.LineFormat("input neuron", "output neuron", neurons, neurons)
     rows, columns, values = lines.parse(content, where, form)
     if not rows.size:
@@ -65,6 +67,22 @@ def read_layer(content: bytes, where: str, neurons: int, bias, activation: Activ
     np.cumsum(np.bincount(columns, minlength=neurons), out=offsets[1:])
     indices, values = rows.astype(index_dtype(neurons)), common_value(values)
     return Layer.frozen(neurons, neurons, offsets, indices, values, np.float32(bias), activation).check(where)
+
+
+def _usual_layer(content: bytes, where: str, neurons: int, bias, activation: Activation) -> Layer | None:
+    """The layer of a text whose lines ascend by output, then input, and have one value, as those of the official files:
+    compiled, in one pass. None for any other text, or where nothing is compiled. Arguments as read_layer.
+    """
+    compiled = dispatch.find_module()
+    if compiled is None or neurons > checks.WIDE:  # a wide layer is checked before it gets its offsets
+        return None
+    indices = np.empty(compiled.count_lines(content) + 1, index_dtype(neurons))
+    offsets = np.empty(neurons + 1, np.int64)
+    edges, value = compiled.read_layer(content, offsets, indices)
+    if edges < 1:
+        return None
+    values, fields = np.float32(value), (np.float32(bias), activation)
+    return Layer.frozen(neurons, neurons, offsets, indices[:edges], values, *fields).check(where)
 
 
 def _open_again(digest: str, path: str, *stated: Any) -> "TextNetwork":

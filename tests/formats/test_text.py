@@ -20,6 +20,7 @@ from refusals import refuses
 
 from spdnn.core import files, network
 from spdnn.core.errors import SpdnnError, Unavailable
+from spdnn.core.network import RELU
 from spdnn.formats import lines, text
 from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels import dispatch
@@ -379,6 +380,53 @@ def test_usual_lines_need_no_slow_parser(end, more):
     fast = lines._fast(block.encode(), FORM)
     slow = lines._slow(block.encode(), "f", FORM, 1)
     assert all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(fast, slow, strict=True))
+
+
+def layer_of(content, neurons=300):
+    """The layer, or what is wrong with it."""
+    try:
+        return text.read_layer(content, "f", neurons, -0.5, RELU)
+    except SpdnnError as error:
+        return str(error)
+
+
+def same(one, other):
+    if isinstance(one, str) or isinstance(other, str):
+        return one == other
+    pairs = [(getattr(one, name), getattr(other, name)) for name in ("offsets", "indices", "values")]
+    return one.header == other.header and all(
+        np.asarray(a).dtype == np.asarray(b).dtype and np.array_equal(a, b) for a, b in pairs
+    )
+
+
+ENTRY = st.tuples(st.integers(0, 301), st.integers(0, 301), st.sampled_from(["1", "1", "1", "1.0", "0", "2", "x"]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(ENTRY, max_size=6),
+    st.booleans(),
+    st.sampled_from(["\n", "\r\n", "\n\n"]),
+    st.sampled_from(["", "\ufeff", "\n", " "]),
+)
+def test_a_layer_in_one_pass_agrees_with_one_of_entries(entries, ascending, end, head):
+    """Also where lines do not ascend, are there twice or are wrong, and where values differ."""
+    if ascending:
+        entries = sorted(entries, key=lambda entry: (entry[1], entry[0]))
+    content = (head + "".join(f"{i}\t{j}\t{value}{end}" for i, j, value in entries)).encode()
+    for neurons in (300, 70_000):
+        once = layer_of(content, neurons)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(text, "_usual_layer", lambda *arguments: None)
+            assert same(once, layer_of(content, neurons))
+
+
+def test_official_layers_are_read_in_one_pass(monkeypatch):
+    monkeypatch.delattr(lines, "parse")
+    content = "".join(f"{i}\t{j}\t5e-1\n" for j in range(1, 300, 7) for i in range(j % 5 + 1, 300, 9))
+    layer = text.read_layer(content.encode(), "f", 300, -0.5, RELU)
+    assert layer.edges == content.count("\n")
+    assert (layer.values, layer.indices[:2].tolist()) == (0.5, [1, 10])
 
 
 def test_parsing_is_the_same_where_nothing_is_compiled(set_all):

@@ -2,13 +2,16 @@
 // spdnn.kernels._cpu. One thread: layers are files of their own, and callers have a thread each.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "binding.hpp"
 
@@ -110,6 +113,37 @@ int64_t entries_of(const char* text, int64_t bytes, bool tabs, bool valued, int6
     return count;
 }
 
+// The layer of lines that ascend by output, then input, and all have the same value other than 0: the form of the official
+// files. One pass fills `indices`, 0-based, and `offsets` (neurons + 1). Returns the number of edges, or -1 for any other
+// text, of which entries_of and its caller make a layer.
+template <class T>
+int64_t layer_of(const char* text, int64_t bytes, int64_t neurons, int64_t room, int64_t* offsets, T* indices,
+                 float& common) {
+    Reader reader{text, text + bytes, true};
+    int64_t count = 0, before_row = 0, before_column = 0;
+    std::fill_n(offsets, neurons + 1, 0);
+    while (reader.at < reader.end) {
+        if (*reader.at == '\n') {
+            ++reader.at;
+            continue;
+        }
+        int64_t row, column;
+        float value;
+        if (count == room || !reader.number(neurons, row) || !reader.part() || !reader.number(neurons, column) ||
+            !reader.part() || !reader.value(value) || !reader.line_end())
+            return -1;
+        if (!count) common = value;
+        const bool ascends = column > before_column || (column == before_column && row > before_row);
+        if (!ascends || value != common || value == 0) return -1;
+        indices[count++] = static_cast<T>(row - 1);
+        ++offsets[column];
+        before_row = row, before_column = column;
+    }
+    // Edges of each output become the place of its first one.
+    for (int64_t j = 0; j < neurons; ++j) offsets[j + 1] += offsets[j];
+    return count;
+}
+
 // A layer as lines, by output, then input. Not `valued`: all edges have values[0].
 template <class T>
 std::string text_of(const int64_t* offsets, int64_t outputs, const T* indices, const float* values, bool valued) {
@@ -144,6 +178,27 @@ int64_t read_entries(nb::bytes text, bool tabs, bool valued, int64_t most_row, i
                       values.data());
 }
 
+int64_t count_lines(nb::bytes text) {
+    const char* const lines = text.c_str();
+    const size_t bytes = text.size();
+    nb::gil_scoped_release release;
+    return std::count(lines, lines + bytes, '\n');
+}
+
+// (edges, their value); edges are -1 where the text is not as layer_of takes it.
+std::pair<int64_t, float> read_layer(nb::bytes text, Array<int64_t, 1> offsets, Indices indices) {
+    const int64_t neurons = extent(offsets) - 1, room = extent(indices);
+    require(neurons >= 1, "offsets must be one more than neurons");
+    require(neurons <= int64_t{1} << 8 * index_bytes(indices), "indices must have room for every neuron");
+    const char* const lines = text.c_str();
+    const int64_t bytes = text.size();
+    float value = 0;
+    nb::gil_scoped_release release;
+    const int64_t edges = with_indices(
+        indices, [&](auto* written) { return layer_of(lines, bytes, neurons, room, offsets.data(), written, value); });
+    return {edges, value};
+}
+
 nb::bytes write_entries(Array<const int64_t, 1> offsets, ReadIndices indices, Array<const float, 1> values) {
     const int64_t outputs = offsets.size() - 1;
     require(offsets.size() >= 1 && offsets.data()[outputs] == extent(indices),
@@ -163,7 +218,9 @@ nb::bytes write_entries(Array<const int64_t, 1> offsets, ReadIndices indices, Ar
 }  // namespace
 
 void bind_text(nb::module_& m) {
+    m.def("count_lines", &count_lines);
     m.def("read_entries", &read_entries);
+    m.def("read_layer", &read_layer);
     m.def("write_entries", &write_entries);
 }
 
