@@ -46,6 +46,9 @@ def show(request: RunRequest, measurement: Measurement, result: Result, verdict:
         tried = f", in the quietest of {1 + len(measurement.passed_over)} attempts" if measurement.passed_over else ""
         print(f"machine     BUSY: {others}{tried}; times may be too long (--repeat-if-busy 3 measures again)")
     print(f"solution    {measurement.time_to_solution.said}")
+    if (read := measurement.layers_read_rate(request)) is not None:
+        spent, (scale, unit) = measurement.layers_read_seconds(request), unit_of_rate(read)
+        print(f"read        {spent:.4f} s for the layers, {read / scale:.4g} {unit}, each edge once")
     seconds = float(np.median(measurement.inference_seconds))
     rate = challenge.edges_per_second(result.inputs, measurement.problem.edges, seconds)
     print(

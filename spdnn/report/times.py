@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from spdnn.core.shown import plural, significant
-from spdnn.core.table import BYTES, NUMBER, PERCENT, SECONDS, SHORT, Column, Number, Phrase, Table, mark
+from spdnn.core.table import BYTES, NUMBER, PERCENT, SECONDS, SHORT, Column, Number, Phrase, Table, Unit, mark
 from spdnn.report.common import plotting, words
 from spdnn.report.common.blocks import Block, Fold, Paragraph, Part, Section, Terms, term
 from spdnn.report.common.collection import Collection, once
@@ -52,6 +52,7 @@ LOOKS: dict[str, tuple[int | str, str]] = {
     REST: ("#c3c8cf", INK), "kernel": (0, WHITE), "copy": (1, BLACK), "wait": ("#c3c8cf", INK),
     "unassigned": ("#f1f3f5", INK),
 }  # fmt: skip
+MILLIONS = Unit(write=lambda number: significant(number / 1e6))
 WIDE = 30  # where the longest whole is so many times the shortest, each bar is all of its own case
 LEAST_NAMED = 0.09  # of the axis: shorter parts have no number on them
 LEAST_RUNGS, MOST_RUNGS = 3, 24  # settings of a ladder
@@ -99,10 +100,13 @@ SOLUTION = Table(
         Column("Wall, start to end", lambda run: run.solution.wall, SECONDS),
         Column("To solution", lambda run: run.solution.seconds, SECONDS),
         *(Column(name.capitalize(), lambda run, name=name: run.solution.parts[name], SECONDS) for name in PARTS),
+        Column("Layers from", lambda run: _origin(run)),
+        Column("Read rate, million edges/s", lambda run: run.record.read_rate, MILLIONS, csv="read_edges_per_second"),
         Column("Of", lambda run: f"a {run.solution.of}"),
         Column("From a cache", lambda run: ", ".join(run.solution.cached) or "nothing"),
     ],
-    "Wall time, time to solution and its parts",
+    "Wall time, time to solution and its parts. The read rate is edges of the network / seconds of reading its layers "
+    "from files",
     "times-solution",
     record=lambda run: run.number,
 )  # fmt: skip
@@ -276,6 +280,12 @@ def _of_events(run: RunRow) -> Parts | None:
         return None
     # Events bracket the launches of a batch; what the host did around them has no clock of its own.
     return Parts(f"{EVENTS}, last repeat", max(last, kernel), kernel, unassigned=max(0.0, last - kernel))
+
+
+def _origin(run: RunRow) -> str:
+    """What the layers were read from, or that a formula made them."""
+    source = run.problem.network.get("source")
+    return "formula" if run.record.by_formula else source if isinstance(source, str) else "unknown"
 
 
 def _upload_seconds(run: RunRow) -> float | None:

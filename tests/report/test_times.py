@@ -254,6 +254,18 @@ def test_time_to_solution_is_a_row_with_its_parts():
     assert (of_workflow["from_a_cache"], rows["a command"]["from_a_cache"]) == ("inputs", "nothing")
 
 
+def test_read_rate_is_beside_what_the_layers_were_read_from():
+    text = solved(made_record(), 0.5)
+    text["request"], text["problem"]["network"] = {"network": "layers"}, {"source": "text"}
+    text["time_to_solution"] |= {"inputs": 0.0, "network": 0.25}
+    rows = cells(table_of(section_of("times", [text, solved(made_record("formula"))]), "Time to solution by case"))
+    rate = text["problem"]["edges"] / 0.25
+    assert [(row["layers_from"], row["read_edges_per_second"]) for row in rows] == [
+        ("text", str(rate)),
+        ("formula", ""),
+    ]
+
+
 def test_a_page_of_own_networks_says_nothing_of_what_was_published():
     own = solved(made_record("mine-12", (0.5,), official=False, neurons=64, layers=12, inputs=1000), 2.0)
     section = section_of("times", [own])

@@ -110,7 +110,7 @@ def test_a_stored_result_is_whole(random_network, tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["cpu", "taskgraph"])
-def test_a_run_reads_text_once_and_on_the_clock_of_reading(tmp_path, set_all, engine):
+def test_a_run_reads_text_once_and_on_the_clock_of_reading(tmp_path, set_all, capsys, engine):
     """Engines, reductions and verification read layers again: they are in a store, which has no name any more."""
     network, folder, read, temporary = RadixNet(1024, 3), tmp_path / "net", [], tmp_path / "temporary"
     text.write_layers(network, folder)
@@ -129,3 +129,6 @@ def test_a_run_reads_text_once_and_on_the_clock_of_reading(tmp_path, set_all, en
     assert list(temporary.iterdir()) == []
     assert record.problem.network == {"source": "text", "path": "net", "sha256": network.sha256()}
     assert record.problem.network_identity == network.sha256()
+    spent, line = record.time_to_solution.network, capsys.readouterr().out.split("read        ")[1].splitlines()[0]
+    assert record.read_rate == network.edges / spent
+    assert line.startswith(f"{spent:.4f} s for the layers, ")

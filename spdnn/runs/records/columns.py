@@ -10,6 +10,8 @@ from spdnn.runs.records.run_record import RunRecord
 
 DERIVED = {  # columns of run records that are properties, and their paths
     "time_to_solution_seconds": ("time_to_solution", "seconds"),
+    "layers_read_seconds": ("read_seconds_of_layers",),
+    "layers_read_edges_per_second": ("read_rate",),
     "edges_per_second": ("edges_per_second", "median"),
     "edges_per_second_low": ("edges_per_second", "low"),
     "edges_per_second_high": ("edges_per_second", "high"),

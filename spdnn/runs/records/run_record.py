@@ -70,6 +70,28 @@ class Measured(Record, kw_only=True):
     time_to_solution: TimeToSolution | None
     environment: Environment
 
+    @property
+    def by_formula(self) -> bool:
+        """Whether the network is made by its formula, from no file."""
+        return self.problem.network.get("source") == "radixnet"
+
+    def layers_read_seconds(self, request: RunRequest | None) -> float | None:
+        """The challenge's read time: seconds of reading the layers of the network of this request, into memory.
+
+        None: no file of layers was read, or more layers were than ran; or the run did not read them before it prepared
+        them, as those of a model file (.safetensors).
+        """
+        whole, made = self.time_to_solution, self.by_formula or "first_layers" in self.problem.network
+        if request is None or whole is None or made or (request.network is None and request.source != "official"):
+            return None
+        prepared_from_file = whole.of == "command" and (request.network or "").endswith(".safetensors")
+        return None if prepared_from_file else whole.network or None
+
+    def layers_read_rate(self, request: RunRequest | None) -> float | None:
+        """The challenge's read rate: edges of the network / layers_read_seconds, in edges/s; None as they are."""
+        seconds = self.layers_read_seconds(request)
+        return None if seconds is None else self.problem.edges / seconds
+
 
 class Measurement(Measured, kw_only=True):
     """All that one case measured: the samples file of a workflow's stage.
@@ -137,6 +159,16 @@ class RunRecord(Measured, kw_only=True, dict=True):
     def whole_rate(self) -> float | None:
         """The same, from the start of the command to its verified categories; None where no process ran so long."""
         return self.problem.work / self.time_to_solution.seconds if self.time_to_solution else None
+
+    @property
+    def read_seconds_of_layers(self) -> float | None:
+        """The challenge's read time, as layers_read_seconds."""
+        return self.layers_read_seconds(self.request)
+
+    @property
+    def read_rate(self) -> float | None:
+        """The challenge's read rate, as layers_read_rate."""
+        return self.layers_read_rate(self.request)
 
     @cached_property
     def bytes_moved(self) -> int | None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from refusals import refuses
 
 from spdnn.core import challenge
 from spdnn.core.validation import builtins
+from spdnn.runs.records.columns import columns
 from spdnn.runs.records.files import check_content, read_all, read_record, read_verdict, write_record, write_verdict
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.run_record import RunRecord
@@ -375,6 +377,34 @@ def test_time_to_solution():
     ):
         unsound(said, changed(record, f"time_to_solution.{key}", value))
     assert sound(record).time_to_solution.seconds == 2.5
+
+
+@pytest.mark.parametrize(
+    ("of", "network", "request_of", "read"),
+    [
+        ("command", {"source": "text"}, {"network": "layers"}, True),
+        ("command", {"source": "text"}, {"neurons": 1024, "layers": 2, "source": "official"}, True),
+        ("workflow", {"source": "text"}, {"network": "net.safetensors"}, True),
+        ("command", {"source": "text"}, {"network": "net.safetensors"}, False),  # read while it is prepared
+        ("command", {"source": "text", "first_layers": 2}, {"network": "layers"}, False),  # more layers were read
+        ("command", {"source": "radixnet"}, {"neurons": 1024, "layers": 2}, False),
+        ("workflow", {"source": "radixnet"}, {"network": "net.safetensors"}, False),
+        ("command", {"source": "unstructured"}, {"neurons": 1024, "layers": 2, "source": "unstructured"}, False),
+        ("command", {"source": "text"}, None, False),
+        (None, {"source": "text"}, {"network": "layers"}, False),
+    ],
+)
+def test_read_rate_is_edges_by_the_seconds_of_reading_layers(of, network, request_of, read):
+    record = changed(solved(RECORD, 2.5, of or "command"), "request", request_of)
+    record["problem"]["network"] = network
+    record["time_to_solution"] = of and record["time_to_solution"] | {"inputs": 1.5, "network": 0.25}
+    made = sound(agreed(record))
+    assert made.read_seconds_of_layers == (0.25 if read else None)
+    assert made.read_rate == (made.problem.edges / 0.25 if read else None)
+    paths = dict(columns(RunRecord))
+    assert [reduce(getattr, paths[name], made) for name in ("layers_read_seconds", "layers_read_edges_per_second")] == [
+        made.read_seconds_of_layers, made.read_rate,
+    ]  # fmt: skip
 
 
 def test_times_of_stages(tmp_path):
