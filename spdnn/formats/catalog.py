@@ -1,4 +1,4 @@
-"""The table of downloads, `config/data.tsv`: where each file is, and the digest that it must have."""
+"""The table of downloads, `config/data.tsv` or the one that SPDNN_SOURCES names: where each file is, and its digest."""
 
 import hashlib
 import os
@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from spdnn.core import safe_open
 from spdnn.core.config_tables import table
 from spdnn.core.errors import InputError
+from spdnn.core.files import expand_home
 from spdnn.core.safe_open import existing
 from spdnn.core.validation import quote
 
@@ -17,6 +18,7 @@ COLUMNS = (
     "name", "urls", "algorithm", "digest", "digest_of", "bytes", "at_most", "seconds", "stall", "redirects", "path",
     "note",
 )  # fmt: skip
+VARIABLE = "SPDNN_SOURCES"  # environment variable: a table in place of config/data.tsv
 DIGITS = {"sha256": 64, "md5": 32, "none": 0}  # hexadecimal digits of each digest
 
 
@@ -68,11 +70,13 @@ class Source:
 
 
 def read_sources(path: str | os.PathLike | None = None) -> dict[str, Source]:
-    """The table of downloads, by name; by default `config/data.tsv`.
+    """The table of downloads, by name; by default the file that SPDNN_SOURCES names, else `config/data.tsv`.
 
     Raises:
-        InputError: a row that breaks a rule; the sentence has the file and the line.
+        InputError: no such file, or a row that breaks a rule; the sentence has the file and the line.
     """
+    if path is None and (named := os.environ.get(VARIABLE)):
+        path = expand_home(named, VARIABLE)
     file = table("data.tsv") if path is None else existing(path, "table of downloads")
     lines = safe_open.text(file, "table of downloads", "UTF-8").splitlines()
     if not lines or tuple(lines[0].split("\t")) != COLUMNS:

@@ -47,6 +47,17 @@ def test_the_table_that_ships(root):
     assert len({source.path for source in sources.values()}) == len(sources)
 
 
+def test_a_table_of_the_users_own(tmp_path, monkeypatch):
+    """In place of the one that ships."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SPDNN_SOURCES", "~/own.tsv")
+    refuses(f"{tmp_path}/own.tsv: there is no such table of downloads", read_sources)
+    write(tmp_path / "own.tsv", ROW)
+    assert list(read_sources()) == ["a"]
+    monkeypatch.setenv("SPDNN_SOURCES", "")
+    assert "network-1024" in read_sources()
+
+
 def test_a_row_is_read_as_it_stands(tmp_path):
     source = read_sources(write(tmp_path / "t.tsv", ROW))["a"]
     assert source.urls == tuple(ROW["urls"].split())

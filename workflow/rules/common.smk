@@ -13,7 +13,6 @@ from spdnn.runs.workflow import config as settings, decisions, estimates, lifecy
 from spdnn.runs.workflow.rules import CHECK, INFER, Rules, content_of_download, launch
 from spdnn.runs.workflow.targets import Targets, configfiles, one_of, stores
 from spdnn.runs.workflow.triggers import Triggers, code
-from spdnn.core.request import reading
 from spdnn.runs.records.cases import record_files
 
 # Jobs of a cluster run on its nodes, and only those that run an engine need its device: they ask for it themselves.

@@ -50,9 +50,7 @@ rule import_network:
     resources:
         machine=1,
     params:
-        reading=lambda wildcards: (
-            reading(TARGETS.networks[wildcards.network]) if wildcards.network in TARGETS.networks else {}
-        ),
+        reading=TARGETS.reading,
     script:
         "../scripts/import_network.py"
 

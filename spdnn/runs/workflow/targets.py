@@ -11,7 +11,7 @@ from pathlib import Path
 from spdnn.core.driver import missing_package
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.files import sha256, write_text
-from spdnn.core.request import RunRequest
+from spdnn.core.request import RunRequest, reading
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine
 
@@ -82,6 +82,14 @@ class Targets:
         if len(named) > 1:
             raise InputError(f"config: mnist: {len(named)} files of MNIST images in one configuration; name one")
         return named.pop() if named else MNIST
+
+    def reading(self, wildcards) -> dict:
+        """What import_network must know of a network besides its file: of an official archive, how many layers to read,
+        those of the deepest case.
+        """
+        if own := self.networks.get(wildcards.network):
+            return reading(own)
+        return {"layers": max(case.layers for case in self.cases.values() if case.network_name == wildcards.network)}
 
     def depth_to_store(self, name: str) -> int | None:
         """Layers of a network that is made: the deepest case of an unstructured one; None: a formula covers all."""

@@ -1,5 +1,7 @@
 """Cases that cannot run here are refused before anything runs; on a cluster only its nodes need devices."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from spdnn.core.errors import SpdnnError
@@ -43,3 +45,14 @@ def test_a_cluster_prepares_where_there_is_no_device(tmp_path):
     write_network(tmp_path / "network.safetensors", RadixNet(1024, 3), formula_ok=True)
     prepare("cuda", "all", None, tmp_path / "network.safetensors", tmp_path / "prepared.safetensors")
     assert open_network(tmp_path / "prepared.safetensors").depth == 3
+
+
+def test_an_official_archive_is_read_as_deep_as_its_deepest_case():
+    cases = [{"neurons": 1024, "layers": layers, "source": "official"} for layers in (120, 480)]
+    cases += [{"neurons": 4096, "layers": 1920, "source": "official"}]
+    cases += [{"network": "layers", "inputs": "x.npy", "last": "none", "clip": "none"}]
+    made = Targets(list(map(RunRequest.of, cases)))
+    read = {name: made.reading(SimpleNamespace(network=name)) for name in ("official-1024", "official-4096")}
+    assert read == {"official-1024": {"layers": 480}, "official-4096": {"layers": 1920}}
+    (own,) = made.networks
+    assert made.reading(SimpleNamespace(network=own)) == {"last": "none", "clip": None}
