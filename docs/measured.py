@@ -6,9 +6,9 @@ python docs/measured.py measure NAME [KIND...]
     runs what the tables of these kinds show, into results/measured/NAME/KIND.jsonl
 
 KIND is twelve (the networks with all reductions), like-for-like (with dead inputs alone, which published exact systems
-leave out: a quarter of an hour on two idle cores), streamed (all of them within 4 GiB by the engine taskgraph), peers,
-ladder, unstructured, threads, ranks, spgemm, operations, calls, dense-calls, onnx or accuracy; all without. What was
-there of a kind is replaced.
+leave out: a quarter of an hour on two idle cores), text (three of them read from official text), streamed (all of them
+within 4 GiB by the engine taskgraph), peers, ladder, unstructured, threads, ranks, spgemm, operations, calls,
+dense-calls, onnx or accuracy; all without. What was there of a kind is replaced.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
 left as it is. A record without seal, machine or commit, or of a commit whose code was changed, is refused.
 """
@@ -77,6 +77,7 @@ NOTES = {
     OTHERS["layer loop with weight copies"]: "the published time includes the copies of weights",
     OTHERS["not stated"]: "what the published time includes is not stated",
 }
+TEXTS = (1024, 120), (4096, 120), (1024, 1920)  # sizes of the networks that are read from text
 LONG = 10**13  # nominal edges from which a run of dead inputs alone is repeated once
 Size = tuple[int, int]
 
@@ -857,6 +858,19 @@ def run_twelve(kind: str, place: Path) -> None:
         command("spdnn", *words, "--record", place / f"{problem.neurons}-{problem.layers}.json")
 
 
+def run_text(place: Path) -> None:
+    """Networks whose layers are read from official text, which the formula writes first: for the read rate."""
+    for neurons, layers in TEXTS:
+        network, folder, rows = f"{neurons}-{layers}.safetensors", f"neuron{neurons}-{layers}", f"mnist-{neurons}"
+        size = ["--neurons", neurons, "--layers", layers]
+        command("spdnn", "network", "make", "radixnet", *size, "-o", network, place=place)
+        command("spdnn", "network", "export", network, folder, place=place)
+        command("spdnn", "inputs", "make", "mnist", "--neurons", neurons, "-o", f"{rows}.safetensors", place=place)
+        words = ["--network", folder, "--inputs", f"{rows}.safetensors", "--reductions", "all", "--repeats", 5]
+        command("spdnn", "infer", *words, "--record", f"{neurons}-{layers}.json", place=place)
+        shutil.rmtree(place / folder)
+
+
 def run_peers(place: Path) -> None:
     command("spdnn", "bench", "kernels", "--seconds", 8, "--records", place)
     whole = ["--neurons", 1024, "--layers", 120, "--inputs", "mnist", "--repeats", 5]
@@ -936,6 +950,7 @@ def run_accuracy(place: Path) -> None:
 RUNS: dict[str, Callable[[Path], None]] = {
     "twelve": partial(run_twelve, "all"),
     "like-for-like": partial(run_twelve, "dead"),
+    "text": run_text,
     "peers": run_peers,
     "ladder": partial(run_workflow, "ladder.yaml"),
     "unstructured": run_unstructured,
