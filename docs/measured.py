@@ -7,8 +7,9 @@ python docs/measured.py measure NAME [KIND...]
 
 KIND is twelve (the networks with all reductions), like-for-like (with dead inputs alone, which published exact systems
 leave out: a quarter of an hour on two idle cores), text (three of them read from official text), streamed (all of them
-within 4 GiB by the engine taskgraph), peers, ladder, unstructured, threads, ranks, spgemm, operations, calls,
-dense-calls, onnx or accuracy; all without. What was there of a kind is replaced.
+within 4 GiB by the engine taskgraph), peers, ladder, unstructured, threads, ranks, spgemm, reference (the challenge's
+program: benchmarks/octave_reference.py), operations, calls, dense-calls, onnx or accuracy; all without. What was there
+of a kind is replaced.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
 left as it is. A record without seal, machine or commit, or of a commit whose code was changed, is refused.
 """
@@ -299,6 +300,27 @@ def solution() -> str | None:
     below = f"From {_name(small)} to {_name(large)} the edges grow {edges:,.0f} times, and the time to solution "
     below += f"{grown:.2g} times: it grows as edges to the power {math.log(grown) / math.log(edges):.2g}."
     return table([head, *lines], f"{below}\n\n{source(list(ours.values()))}. Each once, from nothing, without a cache.")
+
+
+def text() -> str | None:
+    """Networks that were read from official text, each beside the one that its formula makes."""
+    found = sorted(kept("text").records, key=_size_of)
+    formula = runs()
+    if not found or not all((_size_of(record), "all") in formula for record in found):
+        return None
+    lines = [["network", "layers from", "read time", "read rate, million edges/s", "prepare", "inference"]]
+    lines[0].append(f"to solution{ONCE}")
+    for record in found:
+        for each in (record, formula[_size_of(record), "all"]):
+            read, kind = each.read_seconds_of_layers, "formula" if each.by_formula else "text"
+            cells = [seconds(read), f"{each.read_rate / 1e6:.0f}"] if read else ["", ""]
+            spent = seconds(statistics.median(each.prepare_seconds)), _median(each), _solution(each)
+            lines.append([_name(_size_of(each)), kind, *cells, *spent])
+    return table(lines, f"{source([*found, *(formula[_size_of(record), 'all'] for record in found)])}.")
+
+
+def _size_of(record: RunRecord) -> Size:
+    return record.problem.neurons, record.problem.layers
 
 
 def kept(kind: str) -> Collection:
@@ -800,6 +822,7 @@ MADE = (
     first,
     twelve,
     solution,
+    text,
     limit,
     peers,
     ladder,
@@ -920,6 +943,11 @@ def run_spgemm(place: Path) -> None:
                 subprocess.run([*map(str, launch), "--record", str(record)], check=True, cwd=ROOT)
 
 
+def run_reference(place: Path) -> None:
+    """The folder of the program is in SPDNN_CHALLENGE_REFERENCE."""
+    subprocess.run([sys.executable, ROOT / "benchmarks/octave_reference.py", "-o", place], check=True)
+
+
 def run_operations(place: Path) -> None:
     sparse = ["--sparsity", "80,90,95,98", "--libraries", "mkl,scipy,numpy,blas"]
     whole = ["--models", "transformer-paper", "--models", "mobilenet-paper"]
@@ -957,6 +985,7 @@ RUNS: dict[str, Callable[[Path], None]] = {
     "threads": run_threads,
     "ranks": partial(run_workflow, "strong.yaml"),
     "spgemm": run_spgemm,
+    "reference": run_reference,
     "streamed": partial(run_workflow, None, settings=STREAMED),
     "operations": run_operations,
     "calls": run_calls,
