@@ -42,14 +42,13 @@ from spdnn.core.files import write_text
 from spdnn.core.resources import usable_cores
 from spdnn.core.shown import time
 from spdnn.core.statistics import Interval, interval, ratio_of_medians, ratios
-from spdnn.report.calls import CALLS, called
+from spdnn.report.calls import CALLS, Call, called
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.common.words import ceilings
 from spdnn.report.limits import limit_rows
 from spdnn.report.operations import Means, compare_problems, models_of
 from spdnn.report.peers import comparisons
 from spdnn.runs import calibration
-from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.files import read_all
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.published import DEVICES, Baseline, Ratio, read_baselines
@@ -64,10 +63,12 @@ PICTURES = {  # the report's figures, by file
     "docs/explanation/time-to-solution.svg": "times-whole",
 }
 BLOCK = re.compile(r"(<!-- measured: (\w+) -->\n)(.*?)(<!-- /measured -->)", re.DOTALL)
+CREATED = re.compile(r'"created": *"([^"]+)"')
 RECORD = re.compile(r'"schema": *"spdnn-(record|operation)"')
 KINDS = {"all": ["dead", "inputs", "neurons"], "dead": ["dead"]}  # reductions of a run
 STREAMED = ("engine=taskgraph", "schedule=stream", f"memory={4 << 30}", "repeats=1")
 RUNGS = ("reference", "csr", "tiled", "cpu", "cuda-csr", "cuda-ell", "cuda-staged", "cuda-persistent")  # of ablations
+VECTORS = {"x86_64": "SSE2", "x86_64_v3": "AVX2", "x86_64_v4": "AVX-512"}  # by instruction set
 ONCE = " †"  # after a time, or the head of a column of times, of which there is one sample
 FEW = 5  # samples: of fewer, a cell says how many, and the interval of the median
 BUSY = " ¶"  # after a time while which the machine did other work
@@ -87,8 +88,16 @@ def files_of_the_twelve() -> list[Path]:
     return [path for kind in ("twelve", "like-for-like") for path in files_of(kind)]
 
 
+@cache
 def files_of(kind: str) -> list[Path]:
-    return sorted(ROOT.glob(f"results/measured/*/{kind}.jsonl"))
+    """The files of a kind: of each machine with a GPU, and of the machine without one that was measured last.
+
+    So a table of the processor is of one machine.
+    """
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(ROOT.glob(f"results/measured/*/{kind}.jsonl"))}
+    dates = {path: max(CREATED.findall(text)) for path, text in texts.items() if '"gpu": null' in text}
+    latest = max(dates, key=lambda path: dates[path], default=None)
+    return [path for path in texts if path == latest or path not in dates]
 
 
 def read(paths: Iterable[Path]) -> tuple[list[RunRecord], list[OperationRecord]]:
@@ -106,7 +115,11 @@ def read(paths: Iterable[Path]) -> tuple[list[RunRecord], list[OperationRecord]]
 @cache
 def runs() -> dict[tuple[Size, str], RunRecord]:
     """By ((neurons, layers), kind): the latest record of the twelve on the official inputs, by engine cpu."""
-    records, _ = read(files_of_the_twelve())
+    return of_the_twelve(read(files_of_the_twelve())[0])
+
+
+def of_the_twelve(records: Iterable[RunRecord]) -> dict[tuple[Size, str], RunRecord]:
+    """As runs, of some records."""
     found = {}
     for record in sorted(records, key=lambda record: record.created):
         problem = record.problem
@@ -173,20 +186,28 @@ def cores(records: Iterable[RunRecord]) -> str:
     return f"{' or '.join(map(str, sorted({record.environment.cores for record in records})))} CPU cores"
 
 
-def machine(environment: Environment) -> str:
-    """The device, or the cores."""
-    return environment.gpu or f"{environment.cores} cores of an {environment.cpu}"
+def machine(record: RunRecord | OperationRecord) -> str:
+    """The device, or the cores, and the vectors that they were measured with."""
+    place, vectors = record.environment, record.machine and VECTORS.get(record.machine.instruction_set)
+    return place.gpu or f"{place.cores} cores of an {place.cpu}{f' ({vectors})' if vectors else ''}"
+
+
+def machines(records: Iterable[RunRecord | OperationRecord]) -> list[str]:
+    """Each machine once: where it was not measured, a name lacks the vectors."""
+    names = {machine(record) for record in records}
+    return [name for name in sorted(names) if not any(other.startswith(f"{name} ") for other in names)]
 
 
 def source(records: Sequence[RunRecord]) -> str:
     """Machine, date and commit of some records, in a sentence."""
     environments = [record.environment for record in records]
-    machines = sorted({machine(environment) for environment in environments})
     days = sorted({record.created[:10] for record in records})
     commits = sorted({environment.commit for environment in environments})
     busy = sum(map(bool, map(busy_part, records)))
-    told = f"{' and '.join(machines)}, {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {', '.join(commits)}"
-    return told + (f"; {busy} of {len(records)} records were made while {NOTES[BUSY]}" if busy else "")
+    told = f"{' and '.join(machines(records))}, {' to '.join(dict.fromkeys((days[0], days[-1])))}"
+    return f"{told}, commit {', '.join(commits)}" + (
+        f"; {busy} of {len(records)} records were made while {NOTES[BUSY]}" if busy else ""
+    )
 
 
 def first() -> str | None:
@@ -265,13 +286,28 @@ def twelve() -> str | None:
             spent, prepare = record.time_to_solution, statistics.median(record.prepare_seconds)
             computed = record.result.edges_needed / statistics.median(record.seconds) / 1e9
             cells[1:4] = [_median(record), seconds(prepare), seconds(spent.seconds) if spent else ""]
-            cells[4:] = [*rates_of(record), f"{computed:.0f}"]
+            cells[4:] = [*rates_of(record), digits(computed)]
             last = f"{record.peak_memory_bytes / 2**30:.2g}"
         cells += [_median(fair), rate(fair)] if fair else ["", ""]
         lines.append([*cells, *(beside(record or fair, theirs.get((size, kind))) for kind in names), last])
     last = ours[max(ours, key=lambda key: (key[1] == "all", key[0]))]
     below = f"{source(list(ours.values()))}. Command of the last row: `{last.environment.command}`."
-    return table(lines, below)
+    return table(lines, below) + _elsewhere()
+
+
+def _elsewhere() -> str:
+    """A sentence for each other machine without a GPU on which the twelve were measured."""
+    told = []
+    for path in sorted({*ROOT.glob("results/measured/*/twelve.jsonl")} - {*files_of("twelve")}):
+        theirs = {size: record for (size, kind), record in of_the_twelve(read([path])[0]).items() if kind == "all"}
+        pairs = [(runs()[size, "all"], record) for size, record in theirs.items()]
+        faster = [ratio_of_medians(one.seconds, record.seconds).median for one, record in pairs]
+        shares = [one.time_to_solution.seconds / record.time_to_solution.seconds for one, record in pairs]
+        told.append(
+            f"With all three reductions, {source([*theirs.values()])}: the inference is {min(faster):.2g} to "
+            f"{max(faster):.2g} times as fast, and the whole command {min(shares):.2g} to {max(shares):.2g} times."
+        )
+    return "".join(f"\n{textwrap.fill(sentence, 120)}\n" for sentence in told)
 
 
 def _range(samples: Sequence[float]) -> str:
@@ -308,13 +344,14 @@ def text() -> str | None:
     formula = runs()
     if not found or not all((_size_of(record), "all") in formula for record in found):
         return None
-    lines = [["network", "layers from", "read time", "read rate, million edges/s", "prepare", "inference"]]
-    lines[0].append(f"to solution{ONCE}")
+    lines = [
+        ["network", "layers from", f"read time{ONCE}", f"read rate, million edges/s{ONCE}", "prepare", "inference"]
+    ]
     for record in found:
         for each in (record, formula[_size_of(record), "all"]):
             read, kind = each.read_seconds_of_layers, "formula" if each.by_formula else "text"
-            cells = [seconds(read), f"{each.read_rate / 1e6:.0f}"] if read else ["", ""]
-            spent = seconds(statistics.median(each.prepare_seconds)), _median(each), _solution(each)
+            cells = [seconds(read), digits(each.read_rate / 1e6)] if read else ["", ""]
+            spent = seconds(statistics.median(each.prepare_seconds)), _median(each)
             lines.append([_name(_size_of(each)), kind, *cells, *spent])
     return table(lines, f"{source([*found, *(formula[_size_of(record), 'all'] for record in found)])}.")
 
@@ -338,7 +375,7 @@ def limit() -> str | None:
     lines[0] += ["copies, GB/s", "of its limit", "what bounds it"]
     for row in sorted(limit_rows(collect([Part(list(ours.values()))])), key=lambda row: row.run.number):
         problem, rates = row.run.problem, (row.run.computed_rate, row.roofs[0], row.roofs[2])
-        billions = [f"{rate / 1e9:.0f}" for rate in rates]
+        billions = [digits(rate / 1e9) for rate in rates]
         lines.append([_name((problem.neurons, problem.layers)), *billions, f"{100 * row.share:.0f} %", row.binds])
     return table(lines, f"{source(list(ours.values()))}.")
 
@@ -458,19 +495,11 @@ def headlines() -> str | None:
         cells = [""] * 5
         for figure, records in beside:
             counts = [len(record.seconds) for record in records]
-            cells = [figure, *(", ".join(sorted({each(record) for record in records})) for each in (_place, _includes))]
+            cells = [figure, ", ".join(machines(records)), ", ".join(sorted({record.span for record in records}))]
             cells += [" to ".join(dict.fromkeys(map(str, (min(counts), max(counts))))), f"`{row['records']}.jsonl`"]
         if beside or not row["records"]:
             lines.append([row["system"], row["result"], row["hardware"], *cells, row["quantity"]])
     return table(lines, f"Sources: {'; '.join(dict.fromkeys(row['source'] for row in theirs))}.")
-
-
-def _place(record: RunRecord | OperationRecord) -> str:
-    return machine(record.environment)
-
-
-def _includes(record: RunRecord | OperationRecord) -> str:
-    return record.span
 
 
 def models() -> str | None:
@@ -699,8 +728,13 @@ def calls() -> str | None:
     lines = [["inputs of a call", "ours", *names]]
     for ours, *others in networks[0].batches:
         times = {call.name: _times(call.ratio.median) for call in others}
-        lines.append([f"{ours.batch:,}", time(ours.seconds), *(times.get(name, "") for name in names)])
+        lines.append([f"{ours.batch:,}", _call(ours), *(times.get(name, "") for name in names)])
     return table(lines, f"Others in times as long as ours, {source(records.operations)}.")
+
+
+def _call(ours: Call) -> str:
+    """The time of a call, and whether the machine was busy."""
+    return time(ours.seconds) + BUSY * bool(busy_part(ours.record))
 
 
 def calls_in_full() -> str | None:
@@ -719,7 +753,7 @@ def onnx() -> str | None:
     for network in networks:
         for ours, other in network.batches:
             ratio = other.ratio
-            cells = [network.name, str(ours.batch), time(ours.seconds)]
+            cells = [network.name, str(ours.batch), _call(ours)]
             lines.append([*cells, f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}"])
     threads = f"{records.operations[0].threads} threads"
     return table(lines, f"`benchmarks/onnx_models.py`, {threads}; {source(records.operations)}.")
@@ -768,10 +802,8 @@ def lead() -> str | None:
     told = ""
     if dense := called(kept("dense-calls")):
         without = next(_ratio(call.ratio) for call in dense[0].batches[0] if call.name == "onnxruntime")
-        where = {machine(each.newest.environment) for each in (networks[0], dense[0])}
-        told = f", and {without} where no input is zero" + f" (on {machine(dense[0].newest.environment)})" * (
-            len(where) > 1
-        )
+        where = {machine(each.newest) for each in (networks[0], dense[0])}
+        told = f", and {without} where no input is zero" + f" (on {machine(dense[0].newest)})" * (len(where) > 1)
     sentences = (
         "spdnn runs pruned and sparse neural networks exactly: for engineers who serve such networks, and for",
         "researchers who measure sparse kernels. On two CPU cores, a 95 % pruned 784-2048-2048-10 MLP answers one",

@@ -42,9 +42,14 @@ class Value(NamedTuple):
 
 @cache
 def records(kind: str) -> list[Record]:
-    """The records of results/measured/*/KIND.jsonl, the earliest first."""
-    lines = [line for path in sorted(ROOT.glob(f"results/measured/*/{kind}.jsonl")) for line in path.open()]
-    return sorted(map(json.loads, lines), key=lambda record: record["created"])
+    """The records of results/measured/*/KIND.jsonl, the earliest first; of machines without a GPU, of the latest."""
+    every = [
+        [json.loads(line) for line in path.open()] for path in sorted(ROOT.glob(f"results/measured/*/{kind}.jsonl"))
+    ]
+    own = [of_file for of_file in every if not of_file[0]["environment"]["gpu"]]
+    latest = sorted(own, key=lambda of_file: max(record["created"] for record in of_file))[-1:]
+    shown = [record for of_file in every if of_file not in own or of_file in latest for record in of_file]
+    return sorted(shown, key=lambda record: record["created"])
 
 
 def samples(record: Record) -> tuple[float, ...]:
@@ -256,6 +261,22 @@ def solution() -> Rows:
     return ["network", "to solution", "start", *PARTS[1:-1], "writing and other", "TeraEdges/s by it"], rows
 
 
+def text() -> Rows:
+    head = ["network", "layers from", "read time", "read rate, million edges/s", "prepare", "inference"]
+    rows = []
+    for record in sorted(records("text"), key=size):
+        for each in (record, of_the_twelve()[size(record), ALL]):
+            read = each["time_to_solution"]["network"] if each is record else None
+            cells = [
+                named(size(each)),
+                "text" if read else "formula",
+                read,
+                read and each["problem"]["edges"] / read / 1e6,
+            ]
+            rows.append([*cells, middle(each, "prepare_seconds"), middle(each)])
+    return head, rows
+
+
 def limits() -> Rows:
     head = ["network", "really computed, billion edges/s", "billion loads/s of its machine's nearest cache"]
     rows = []
@@ -437,10 +458,12 @@ def headlines() -> Rows:
         if of:
             figure, several = found[of]
             counts = [len(samples(record)) for record in several]
-            each = (", ".join(sorted({words(record) for record in several})) for words in (place, span))
+            places = {place(record) for record in several}  # where it was not measured, without vectors
+            known = sorted(one for one in places if not any(other.startswith(f"{one} (") for other in places))
             cells = [
                 figure,
-                *each,
+                ", ".join(known),
+                ", ".join(sorted({span(record) for record in several})),
                 " to ".join(map(str, dict.fromkeys((min(counts), max(counts))))),
                 f"`{of[1]}.jsonl`",
             ]
@@ -456,8 +479,9 @@ def flat(parts: list[list]) -> list:
 
 
 def place(record: Record) -> str:
-    where = record["environment"]
-    return where["gpu"] or f"{where['cores']} cores of an {where['cpu']}"
+    where, level = record["environment"], (record["machine"] or {}).get("instruction_set")
+    vectors = {"x86_64_v3": " (AVX2)", "x86_64_v4": " (AVX-512)"}.get(level, "")
+    return where["gpu"] or f"{where['cores']} cores of an {where['cpu']}{vectors}"
 
 
 def span(record: Record) -> str:
@@ -569,7 +593,7 @@ def gpu_schedules() -> Rows:
     return ["network", "reductions", "`cuda`", *(f"`taskgraph-cuda`, {words}" for words in names.values())], rows
 
 
-MADE = (first, twelve, solution, peers, ladder, gpu_ladder, unstructured, threads, ranks, spgemm, plans, streamed)
+MADE = (first, twelve, solution, text, peers, ladder, gpu_ladder, unstructured, threads, ranks, spgemm, plans, streamed)
 MADE += (operations, headlines, models, calls, calls_in_full, onnx, accuracy, gpu, gpu_schedules)
 TABLES: dict[str, Callable[[], Rows | list[Rows]]] = {make.__name__: make for make in MADE}
 TABLES |= {"limit": limits, "gpu_products": lambda: operations("products")}
