@@ -84,7 +84,7 @@ UNCHECKED = {
 }
 NAMES = {
     "README.md": "float32 float64 AVX-512 AVX2",
-    "docs/results.md": "float32 float64 AVX-512 AVX2 V100 ResNet-50 MobileNetV1 H100 sm_90 L2 l2_batches",
+    "docs/results.md": "float32 float64 AVX-512 AVX2 V100 ResNet-50 MobileNetV1 H100 sm_90 L2 l2_batches h100",
     "docs/artifact.md": "zen3 h100 h200",
     "docs/explanation/cuda.md": "sm_70 sm_80 sm_120 H100 L2",
     "docs/explanation/engine-cpu.md": "float32",
