@@ -6,6 +6,7 @@ SPDNN_CELLS_SEED, numbers with spaces between: more seeds that cells are drawn b
 import ast
 import os
 import random
+import re
 import sys
 from pathlib import Path
 
@@ -75,24 +76,27 @@ def test_a_number_is_read_with_its_unit_and_what_brackets_say_of_it(text, right)
     ("old", "new"),
     [
         ("<!-- measured: calls -->", "<!-- measured: unheard_of -->"),
-        ("| inputs of a call | ours |", "| inputs of a call | theirs |"),
-        ("| 512 | 2.59 ms | 12 | 12 | 8.2 |\n", ""),
+        (r"\| inputs of a call \| ours \|", "| inputs of a call | theirs |"),
+        (r"\| 512 \| .*\n", ""),
     ],
 )
 def test_tables_without_a_function_and_other_heads_or_rows_are_refused(old, new):
     text = read_pages()["README.md"]
-    assert old in text
-    assert len(compare({"README.md": text.replace(old, new)})[1]) == 1
+    changed, count = re.subn(old, new, text)
+    assert count == 1
+    assert len(compare({"README.md": changed})[1]) == 1
 
 
 def test_the_script_ends_with_1_where_a_cell_differs(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["recomputed.py", "--all"])
     assert recomputed.main() == 0
     pages = read_pages()
-    pages["README.md"] = pages["README.md"].replace("| 44.3 µs |", "| 43.3 µs |")
+    printed = re.search(r"\| 1 \| ([\d.]+) µs \|", pages["README.md"])[1]
+    other = f"{float(printed) + 1:.1f}"
+    pages["README.md"] = pages["README.md"].replace(f"| {printed} µs |", f"| {other} µs |")
     monkeypatch.setattr(recomputed, "read_pages", lambda: pages)
     assert recomputed.main() == 1
-    assert "printed '43.3 µs', recomputed '4.42" in capsys.readouterr().out
+    assert f"printed '{other} µs', recomputed '" in capsys.readouterr().out
 
 
 def test_the_recomputation_imports_neither_what_makes_the_tables_nor_the_report():
