@@ -11,7 +11,7 @@ within 4 GiB by the engine taskgraph), peers, ladder, unstructured, threads, ran
 program: benchmarks/octave_reference.py), operations, calls, dense-calls, onnx or accuracy; all without. What was there
 of a kind is replaced.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
-left as it is. A record without seal, machine or commit, or of a commit whose code was changed, is refused.
+left as it is. A record without seal or commit, or of a commit whose code was changed, is refused.
 """
 
 import contextlib
@@ -71,7 +71,7 @@ RUNGS = ("reference", "csr", "tiled", "cpu", "cuda-csr", "cuda-ell", "cuda-stage
 VECTORS = {"x86_64": "SSE2", "x86_64_v3": "AVX2", "x86_64_v4": "AVX-512"}  # by instruction set
 ONCE = " †"  # after a time, or the head of a column of times, of which there is one sample
 FEW = 5  # samples: of fewer, a cell says how many, and the interval of the median
-BUSY = " ¶"  # after a time while which the machine did other work
+BUSY = " ¶"  # after a time during which the machine did other work
 OTHERS = {"layer loop with weight copies": " ‡", "not stated": " §"}  # by span, after a published rate or a ratio to it
 NOTES = {
     ONCE: "one sample",
@@ -1047,7 +1047,11 @@ def measure(name: str, kinds: Sequence[str]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["measure"]:
         measure(sys.argv[2], sys.argv[3:])
-    for each in PAGES:
-        (ROOT / each).write_text(rendered(each), encoding="utf-8")
+    try:
+        pages = {each: rendered(each) for each in PAGES}
+    except InputError as error:
+        sys.exit(f"measured: {error}")
+    for each, whole in pages.items():
+        (ROOT / each).write_text(whole, encoding="utf-8")
     for each, figure in PICTURES.items():
         draw(figure, ROOT / each)
