@@ -803,7 +803,9 @@ def lead() -> str | None:
     if dense := called(kept("dense-calls")):
         without = next(_ratio(call.ratio) for call in dense[0].batches[0] if call.name == "onnxruntime")
         where = {machine(each.newest) for each in (networks[0], dense[0])}
-        told = f", and {without} where no input is zero" + f" (on {machine(dense[0].newest)})" * (len(where) > 1)
+        told = f", and {without} where none of its values is zero" + f" (on {machine(dense[0].newest)})" * (
+            len(where) > 1
+        )
     sentences = (
         "spdnn runs pruned and sparse neural networks exactly: for engineers who serve such networks, and for",
         "researchers who measure sparse kernels. On two CPU cores, a 95 % pruned 784-2048-2048-10 MLP answers one",

@@ -5,7 +5,6 @@ import io
 import tarfile
 
 import pytest
-from conftest import mnist_path
 from test_workflow import PRESET, full, passed
 
 from spdnn.core import challenge
@@ -30,7 +29,7 @@ def pack(path, network):
 
 
 @pytest.fixture
-def mirror(root, tmp_path, monkeypatch):
+def mirror(root, tmp_path, mnist_file, monkeypatch):
     """A function that makes a mirror of the images and the archive of a network, and a table with its digest."""
 
     def make(network):
@@ -40,7 +39,7 @@ def mirror(root, tmp_path, monkeypatch):
         folder = tmp_path / "mirror"
         pack(folder / archive["path"], network)
         (folder / images["path"]).parent.mkdir()
-        (folder / images["path"]).symlink_to(mnist_path())
+        (folder / images["path"]).symlink_to(mnist_file)
         content = (folder / archive["path"]).read_bytes()
         archive |= {"algorithm": "sha256", "digest": hashlib.sha256(content).hexdigest(), "bytes": str(len(content))}
         (tmp_path / "own.tsv").write_text("\n".join([head, *("\t".join(row.values()) for row in rows.values())]))
