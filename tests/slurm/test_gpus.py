@@ -14,12 +14,13 @@ pytestmark = [pytest.mark.needs("slurm"), pytest.mark.full("slurm"), pytest.mark
 
 PROBE = """
 import json, os, sys
-if sys.orig_argv[1:4] == ["-m", "spdnn", "challenge"]:
+words = sys.orig_argv[2:]  # after `python -P`
+if words[:3] == ["-m", "spdnn", "challenge"]:
     with open(os.path.join(os.environ["PROBED"], f"check.{os.environ['SLURM_PROCID']}"), "w") as stream:
         stream.write(f"{os.environ['SLURMD_NODENAME']}: {os.environ.get('CUDA_VISIBLE_DEVICES')}")
     os._exit(0)
-if sys.orig_argv[1:4] == ["-m", "spdnn", "run"]:
-    request, rank = json.loads(sys.orig_argv[4]), os.environ.get("SLURM_PROCID", "0")
+if words[:3] == ["-m", "spdnn", "run"]:
+    request, rank = json.loads(words[3]), os.environ.get("SLURM_PROCID", "0")
     name = f"{request['engine']} r{request.get('ranks', 1)} t{request['threads']}.{rank}"
     with open(os.path.join(os.environ["PROBED"], name), "w") as stream:
         stream.write(f"{os.environ['SLURMD_NODENAME']}: {os.environ.get('CUDA_VISIBLE_DEVICES')}")
