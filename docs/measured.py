@@ -122,11 +122,10 @@ def of_the_twelve(records: Iterable[RunRecord]) -> dict[tuple[Size, str], RunRec
     """As runs, of some records."""
     found = {}
     for record in sorted(records, key=lambda record: record.created):
-        problem = record.problem
         kind = next((kind for kind, names in KINDS.items() if names == record.reductions.requested), None)
-        whole = problem.official and problem.input_count == challenge.INPUTS
+        whole = record.problem.official and record.problem.input_count == challenge.INPUTS
         if kind and whole and record.engine.name == "cpu":
-            found[(problem.neurons, problem.layers), kind] = record
+            found[_size_of(record), kind] = record
     return found
 
 
@@ -252,9 +251,8 @@ def _times(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
-def _digits(number: float) -> str:
-    """To three digits, zeros at the end included."""
-    return f"{number:#.3g}".removesuffix(".")
+def _size_of(record: RunRecord) -> Size:
+    return record.problem.neurons, record.problem.layers
 
 
 def _name(size: Size) -> str:
@@ -356,10 +354,6 @@ def text() -> str | None:
     return table(lines, f"{source([*found, *(formula[_size_of(record), 'all'] for record in found)])}.")
 
 
-def _size_of(record: RunRecord) -> Size:
-    return record.problem.neurons, record.problem.layers
-
-
 def kept(kind: str) -> Collection:
     """The records of results/measured/*/`kind`.jsonl, as the report collects them."""
     records, operations = read(files_of(kind))
@@ -417,7 +411,7 @@ def spgemm() -> str | None:
     """The engine spgemm on threads and ranks, beside SciPy's product on one thread."""
     found = defaultdict(dict)
     for record in kept("spgemm").records:
-        found[record.problem.neurons, record.problem.layers][record.engine.name, record.threads, record.ranks] = record
+        found[_size_of(record)][record.engine.name, record.threads, record.ranks] = record
     if not found:
         return None
     lines = [["network", "engine", "threads", "ranks", "inference", "times as fast", "memory of the node, GiB"]]
@@ -472,12 +466,12 @@ def streamed() -> str | None:
     records = kept("streamed").records
     if not records:
         return None
-    records = sorted(records, key=lambda record: (record.problem.neurons, record.problem.layers))
+    records = sorted(records, key=_size_of)
     lines = [["network", "inference", "TeraEdges/s", "peak GiB", f"to solution{ONCE}"]]
     for record in records:
         spent = record.time_to_solution
         cells = [_median(record), rate(record), f"{record.peak_memory_bytes / 2**30:.2g}", seconds(spent.seconds)]
-        lines.append([_name((record.problem.neurons, record.problem.layers)), *cells])
+        lines.append([_name(_size_of(record)), *cells])
     return table(lines, f"{source(records)}.")
 
 
@@ -552,8 +546,7 @@ def on_gpus() -> dict[str, dict[Size, dict[str, RunRecord]]]:
     ours: dict[str, dict] = defaultdict(lambda: defaultdict(dict))
     for record in kept("networks").records:
         if record.engine.name == "cuda":
-            size = record.problem.neurons, record.problem.layers
-            ours[record.environment.gpu][size][",".join(record.reductions.requested)] = record
+            ours[record.environment.gpu][_size_of(record)][",".join(record.reductions.requested)] = record
     return {name: ours[name] for name in sorted(ours)}
 
 
@@ -630,7 +623,7 @@ def gpu_schedules() -> str | None:
     names = {"graph": "one graph of all batches", "resident": "resident weights", "stream": "streamed weights"}
     found: dict[tuple, dict[str, RunRecord]] = defaultdict(dict)
     for record in (records := kept("schedules").records):
-        of = _name((record.problem.neurons, record.problem.layers)), ",".join(record.reductions.requested)
+        of = _name(_size_of(record)), ",".join(record.reductions.requested)
         name = "cuda" if record.engine.name == "cuda" else record.engine.notes.schedule
         found[of][name] = record
     if not found:
