@@ -16,7 +16,7 @@ import measured
 import numpy as np
 
 from spdnn import api
-from spdnn.core import challenge, limits
+from spdnn.core import challenge, limits, statistics
 from spdnn.engines import model, oracle
 from spdnn.engines.costs.official import EDGE_BYTES
 from spdnn.engines.cpu import ceilings
@@ -28,7 +28,7 @@ from spdnn.engines.taskgraph.decomposition import JOINED
 from spdnn.formats.radixnet import GROUP, RadixNet
 from spdnn.kernels import tiles
 from spdnn.kernels.cuda import settings, sliced
-from spdnn.ops import onnx_products, onnx_trial
+from spdnn.ops import onnx_products, onnx_timing, onnx_trial
 from spdnn.ops.models.mobilenet import MobileNetConfig
 from spdnn.ops.models.transformer import TransformerConfig
 from spdnn.runs import measure, parts
@@ -297,6 +297,11 @@ def passages() -> dict[str, dict[str, object]]:
             "the 14 functions": len(re.findall("= *\n? *Entry<", (ROOT / "spdnn/kernels/cpu/onnx.hpp").read_text())),
             "from version 1.17 on": 1 + constant("kVersion", "onnx.hpp") / 100,
             "at most 20 % nonzero": 100 * onnx_trial.SURE,
+            "differ by 0.1 % of": 100 * onnx_trial.WHOLE,
+            "until the 95 % interval of the ratio excludes 1, or is narrower than 1 %": (
+                *(100 * statistics.CONFIDENCE, 1, 100 * onnx_timing.ALIKE),
+            ),
+            "more than 10 % of the machine": 100 * limits.BUSY,
         },
         "docs/explanation/ranks.md": {"exceed 0.6 of the node's": WEIGHTS_SHARE},
         "docs/explanation/reductions.md": {

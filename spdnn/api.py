@@ -25,6 +25,7 @@ from spdnn.ops.onnx_trial import STAYS
 
 __all__ = ["compile", "infer"]
 
+AGAIN = "again"
 PRUNED = 0.3  # of its weights: a chain of layers with more nonzeros goes to ONNX Runtime
 
 
@@ -49,6 +50,7 @@ def compile(
     settings: Any = ...,
     example: Any = ...,
     verify: bool = ...,
+    tune: str | None = ...,
 ) -> Model | OnnxModel: ...
 @overload
 def compile(
@@ -72,6 +74,7 @@ def compile(
     settings: Any = None,
     example: Any = None,
     verify: bool = True,
+    tune: str | None = None,
 ) -> Model | OnnxModel | estimators.EstimatorModel:
     """Make a network ready once and call it often: `model(x)` gives an array, `model.infer(inputs)` a Result.
 
@@ -98,6 +101,7 @@ def compile(
         verify: compare what a model gives with what ONNX Runtime, the torch.nn.Module or the estimator of scikit-learn
             gives, before it is given out; a module at several numbers of inputs, which `explain` lists. What differs by
             more than rounding stays in ONNX Runtime, with a warning; a module or an estimator that differs is refused.
+        tune: 'again': time the pruned products of a torch.nn.Module or an ONNX model anew, whatever choice is kept.
 
     Raises:
         InputError: arguments that do not fit; a model that ONNX Runtime does not run, or torch does not export; a
@@ -113,12 +117,14 @@ def compile(
         array([[2., 2.]], dtype=float32)
     """
 
+    if tune not in (None, AGAIN):
+        raise InputError(f"tune={tune!r}: it must be None or {AGAIN!r}")
     runner, kinds, options = _engine(engine, reductions, threads, memory, settings)
     batch = check_batch(batch)
     usual = engine == "cpu" and memory is None and settings is None
     make = partial(Model, engine=runner, reductions=kinds, options=options, batch=batch)
     if (layers := estimators.network_of(network)) is not None:
-        _refuse_example(example)
+        _refuse_of_graphs(example=example, tune=tune)
         return estimators.EstimatorModel(make(layers), network, verify)
     exported, graph = None, network
     model: Model | OnnxModel | None = None
@@ -133,7 +139,7 @@ def compile(
             example = example if example is None else exported.inputs  # copies, which the model may keep
         if not isinstance(graph, OnnxGraph):
             if isinstance(graph, Network):
-                _refuse_example(example)
+                _refuse_of_graphs(example=example, tune=tune)
             return make(graph)
         # A chain of pruned layers goes to the engine, and so does any chain that a certain engine must run.
         try:
@@ -150,7 +156,7 @@ def compile(
             warnings.warn(f"{graph.name}: {STAYS}", RuntimeWarning, stacklevel=2)
             model = None
         # Every other graph runs in ONNX Runtime.
-        model = OnnxModel(graph, threads, example, batch, verify) if model is None else model
+        model = OnnxModel(graph, threads, example, batch, verify, tune == AGAIN) if model is None else model
     if exported is not None and verify:
         model.compared = exported.compare(model)
     return model
@@ -163,9 +169,11 @@ def _of_torch(network: Any) -> bool:
     return any(isinstance(kind, type) and isinstance(network, kind) for kind in found)
 
 
-def _refuse_example(example: Any) -> None:
-    if example is not None:
-        raise InputError("example: it is for a torch.nn.Module or an ONNX model alone")
+def _refuse_of_graphs(**arguments: Any) -> None:
+    """Raise InputError for an argument that only graphs of nodes have."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise InputError(f"{name}: it is for a torch.nn.Module or an ONNX model alone")
 
 
 def infer(

@@ -108,7 +108,7 @@ class OnnxCase:
 
     def __init__(self, name: str, path: str, threads: int, batches: Sequence[int] | None, given: str | None = None):
         def plain(options: Any) -> None:
-            options.graph_optimization_level = onnx_files.runtime().GraphOptimizationLevel.ORT_DISABLE_ALL
+            onnx_files.without_optimisations(options)
             options.intra_op_num_threads = threads
 
         graph = onnx_files.OnnxGraph.read(path)

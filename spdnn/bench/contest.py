@@ -18,13 +18,10 @@ import numpy as np
 
 from spdnn.core.endings import check_ended
 from spdnn.core.errors import InputError, SpdnnError, Unavailable, unknown
+from spdnn.core.load import Load, LoadMonitor
 from spdnn.core.safe_open import brief
+from spdnn.core.turns import wait_for_idle
 from spdnn.runs import measure
-from spdnn.runs.records.environment import Load
-
-# Seconds of a check, and at most; processor time over them that is none. Of threads on other cores the system knows the
-# time to a tick, up to 10 ms, so a check is longer.
-REST, LONGEST_REST, IDLE = 0.03, 0.5, 0.1
 
 
 @dataclass(frozen=True)
@@ -114,12 +111,12 @@ def contest(
                 entrant.digest = entrant.program.digest(out)
                 entrant.verdict = judge(name, entrant, out)
         # Take turns, so that a disturbance of the machine meets all programs; verify each timed output.
-        watch, rounds, end = measure.LoadMonitor(), 0, time.perf_counter() + seconds
+        watch, rounds, end = LoadMonitor(), 0, time.perf_counter() + seconds
         while rounds < pace.least or (rounds < pace.most and time.perf_counter() < end):
             for name in [name for name in entrants if name not in refused]:
                 check_ended()
                 if pace.wait_for_idle:
-                    _wait_for_idle()
+                    wait_for_idle()
                 with _refuse(name, ours, tolerated, refused):
                     for _ in range(pace.each):
                         _time_once(name, entrants[name], pace.warm)
@@ -162,16 +159,6 @@ def _time_once(name: str, entrant: Entrant, warm: bool) -> None:
     if (imbalance := program.imbalance()) is not None:
         entrant.imbalances.append(imbalance)
     check_same(name, program.digest(out), entrant.digest)
-
-
-def _wait_for_idle() -> None:
-    """Wait until this process takes next to no processor time, at most LONGEST_REST seconds."""
-    end = time.perf_counter() + LONGEST_REST
-    while time.perf_counter() < end:
-        before = time.process_time()
-        time.sleep(REST)
-        if time.process_time() - before < IDLE * REST:
-            return
 
 
 def check_same(name: str, timed: str, verified: str) -> None:

@@ -11,10 +11,11 @@ from spdnn.bench.contest import ComparisonSettings, Entrant
 from spdnn.bench.libraries.base import DENSE
 from spdnn.core import provenance
 from spdnn.core.limits import Machine
+from spdnn.core.load import Load
 from spdnn.engines.base import Options
 from spdnn.engines.registry import engine
 from spdnn.runs import measure
-from spdnn.runs.records.environment import Environment, Load
+from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.files import now, seal_record
 from spdnn.runs.records.operation_record import SCHEMA, VERSION, OperationProblem, OperationRecord, Program
 

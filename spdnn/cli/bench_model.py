@@ -120,3 +120,5 @@ def _print(records: list) -> None:
     from spdnn.report.calls import CALLS, calls_of
 
     show(CALLS, calls_of(records))
+    if choice := records[0].program.notes.get("choice"):
+        print(choice)

@@ -80,6 +80,11 @@ def session(model: Any, change: Callable[[Any], None] = lambda options: None, wh
             raise InputError(f"{what}: ONNX Runtime cannot run it: {reason(error)}") from error
 
 
+def without_optimisations(options: Any) -> None:
+    """For `session`: each node of the model as its file has it."""
+    options.graph_optimization_level = runtime().GraphOptimizationLevel.ORT_DISABLE_ALL
+
+
 def _in_one(path: str | os.PathLike) -> Any:
     """The ModelProto of a file whose weights are in other files; else `path` itself.
 

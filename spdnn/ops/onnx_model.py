@@ -21,7 +21,7 @@ from spdnn.formats import onnx_files
 from spdnn.formats.onnx_files import OnnxGraph
 from spdnn.formats.readers import network_files
 from spdnn.ops.backends import thread_count
-from spdnn.ops.onnx_trial import Trial, alike
+from spdnn.ops.onnx_trial import Trial, all_alike
 
 LEAST = "weights enough of which are zero"
 _forks = 0  # since the first process
@@ -46,6 +46,7 @@ class OnnxModel(WithRepr):
             numbers of the shapes that the model states, zeros where it takes whole numbers.
         batch: the usual size of the first dimension, where there is no example.
         verify: compare our products with ONNX Runtime's, and the whole model where its outputs do not jump.
+        again: time the products anew, whatever choice is kept.
 
     Attributes:
         inputs, outputs: their names.
@@ -69,7 +70,7 @@ class OnnxModel(WithRepr):
 
     def __init__(
         self, graph: OnnxGraph, threads: int | None = None, example: Any = None, batch: int | None = None,
-        verify: bool = True,
+        verify: bool = True, again: bool = False,
     ):  # fmt: skip
         self.name, self.threads, batch = graph.name, thread_count(threads), check_batch(batch)
         trial = Trial(graph, self.threads)
@@ -78,7 +79,8 @@ class OnnxModel(WithRepr):
         self.inputs = self.signature.names
         self._usual = [(each.name, each.dtype or np.dtype(object)) for each in self.signature.inputs]
         self.outputs = [output.name for output in trial.plain.get_outputs()]
-        self._session, self.ours = trial.choose(example, batch, verify)
+        self._session, self.ours = trial.choose(example, batch, verify, again)
+        self._before = trial.before
         self._products, self._reasons, self.jumps = trial.products, trial.reasons, trial.jumps
         self._lock, self._made_in = Lock(), _forks
 
@@ -148,7 +150,13 @@ class OnnxModel(WithRepr):
             f"{100 * product.nonzero:3.0f} % nonzero  {self._reasons.get(product.place, '')}"
             for product in self._products
         ]
-        return "\n".join([*lines, *filter(None, [self._reasons.get(None)]), *compared])
+        return "\n".join([*lines, *filter(None, [self.choice]), *compared])
+
+    @property
+    def choice(self) -> str:
+        """What decided which products are ours, in the whole model; of one that was timed again, whether the choice
+        that was kept is another; empty: nothing was timed."""
+        return "\n".join(filter(None, (self._reasons.get(None), self._before)))
 
     def close(self) -> None:
         """Let weights and buffers go. Closing again does nothing."""
@@ -226,8 +234,8 @@ def agrees(model: Any, graph: OnnxGraph) -> bool:
         return True
     session = graph.session()
     try:
-        (wanted,) = session.run(None, sample)
+        wanted = session.run(None, sample)
         found = model(*sample.values())
     except Exception:  # of many types: sizes of our own choice do not fit, or a sum passes float32, which ours refuses
         return True
-    return alike(found, wanted)
+    return all_alike([found], wanted, graph, sample)

@@ -39,6 +39,8 @@ class GraphProduct:
         path: to its graph: of each graph around it, the number of the node and of the branch; empty: the model's own.
         constants: that the nodes read.
         outside: whether it reads a value of the model's own graph.
+        names: by which a profile of ONNX Runtime may call it, with whatever is fused with it: of its first node, and of
+            the outputs of its nodes; follower: the output of the only node that reads it, or empty.
     """
 
     nodes: tuple
@@ -52,6 +54,8 @@ class GraphProduct:
     path: tuple[int, ...]
     constants: tuple = field(repr=False)
     outside: bool = True
+    names: frozenset[str] = frozenset()
+    follower: str = ""
 
     @property
     def place(self) -> tuple:
@@ -185,8 +189,12 @@ def _fuse_epilogue(node, matrix, bias, window, constants, readers, reads: Counte
     if limits is not None:
         (low, high), _ = limits, nodes.append(following)
     used = {value: constants[value] for each in nodes for value in each.input if value in constants}
-    gives, weights = nodes[-1].output[0], tuple(used.values())
-    return GraphProduct(tuple(nodes), node.input[0], gives, matrix, bias, low, high, window, path, weights)
+    gives, weights, behind = nodes[-1].output[0], tuple(used.values()), after()
+    names = frozenset(filter(None, (node.name, *(each.output[0] for each in nodes))))
+    return GraphProduct(
+        tuple(nodes), node.input[0], gives, matrix, bias, low, high, window, path, weights, names=names,
+        follower="" if behind is None else behind.output[0],
+    )  # fmt: skip
 
 
 def _limits(node, constants: Mapping[str, Any]) -> tuple[float, float] | None:

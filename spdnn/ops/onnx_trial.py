@@ -1,16 +1,12 @@
-"""Which products of an ONNX model are ours: each is timed both ways, then the whole model; what is ours is verified.
+"""Which products of an ONNX model are ours: timed (onnx_timing.py) or kept (tuning.py), and verified.
 
-Both programs compute on ONNX Runtime's threads, in one session. Each product is timed on the features that reach it.
-The faster way is taken and kept (spdnn/ops/tuning.py). What ours gave is compared with what ONNX Runtime gave, product
-by product; a product that differs is left to ONNX Runtime.
+Both programs compute on ONNX Runtime's threads, in one session. What ours gave is compared with what ONNX Runtime gave,
+product by product; a product that differs is left to ONNX Runtime.
 """
 
 import hashlib
-import statistics
-import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,18 +14,18 @@ import numpy as np
 from spdnn.core import closeness
 from spdnn.core.errors import InputError
 from spdnn.core.provenance import cpu_name
+from spdnn.core.validation import builtins, convert
 from spdnn.formats import onnx_files
 from spdnn.formats.onnx_files import OnnxGraph, names_in, subgraphs
-from spdnn.ops import tuning
+from spdnn.ops import onnx_timing, tuning
 from spdnn.ops.cpu import _load
 from spdnn.ops.onnx_products import DOMAIN, GraphProduct, jumps, products
+from spdnn.ops.onnx_timing import ONNX_RUNTIME, OURS, TILES, Choice, Models
 
-TILES = (64, 32, 128)  # worth trying; see SETTINGS of cpu.py
 UNKNOWN = 64  # the size of a dimension that neither the model nor an example states
 SURE = 0.2  # of the weights: a product with no more nonzeros is ours where it cannot be timed
-TURNS, TURN = 4, 0.002  # of a timing, after one that warms up; seconds of a turn, at least one call
-ONNX_RUNTIME, OURS = "onnxruntime", "spdnn"
 STAYS = "it stays in ONNX Runtime, since its outputs differ with our kernels; please report it"
+FORMS = 4  # times by which two forms of a model in ONNX Runtime differ
 WHOLE = 1e-3  # of the largest output: rounding that a whole model may have made larger
 # Of two programs together: at most a third of that was measured (tests/ops/test_onnx_rounding.py); the part of all
 # absolute values that sums of sorted terms take.
@@ -44,6 +40,7 @@ class Trial:
         products: of pruned weights; jumps: whether an operator may make a large difference of a small one.
         plain: a session of the model as it is.
         reasons: of each product, by its place, how it runs and why; of the model: None.
+        before: how a choice that was timed again differs from the one that was kept; empty: there was none.
     """
 
     def __init__(self, graph: OnnxGraph, threads: int):
@@ -53,14 +50,15 @@ class Trial:
         self.plain: Any = graph.session(self._options)
         self.products, self.jumps = list(products(graph.model.graph)), jumps(graph.model.graph)
         self.reasons: dict[Any, str] = {}
+        self.before = ""
 
-    def choose(self, example: Any, batch: int | None, verify: bool) -> tuple[Any, list[GraphProduct]]:
+    def choose(self, example: Any, batch: int | None, verify: bool, again: bool) -> tuple[Any, list[GraphProduct]]:
         """(the session to take, the products in it that are ours); arguments as of OnnxModel."""
         session, tiles = self.plain, [0] * len(self.products)
         if self.products:
             sample, reach = self._sample(example, batch)
             try:
-                tiles = self._choose(sample, reach)
+                tiles = self._choose(sample, again)
                 tiles = self._verified(sample, reach, tiles) if verify else tiles
                 session = self._with(tiles) if any(tiles) else session
             except Exception as error:  # ONNX Runtime does not take what it simplified, or what ours made of it
@@ -98,12 +96,19 @@ class Trial:
         self.reasons[None] = f"nothing was timed ({why}); with an example that the model takes, it is"
         return None, {}
 
-    def _choose(self, sample: dict | None, reach: dict) -> Sequence[int]:
+    def _choose(self, sample: dict | None, again: bool) -> Sequence[int]:
         """The tile of each product, kept or timed; 0 where ONNX Runtime runs it."""
         # Without a sample nothing can be timed: sparsity alone decides.
-        usual = [TILES[0] if product.nonzero <= SURE else 0 for product in self.products]
-        if sample is None:
-            return usual
+        usual = [product.nonzero <= SURE for product in self.products]
+        choice = None if sample is None else self._kept_or_timed(sample, usual, again)
+        if choice is None:
+            return [TILES[0] if ours else 0 for ours in usual]
+        self.reasons |= {each.place: choice.of_product(k) for k, each in enumerate(self.products)}
+        self.reasons[None] = choice.of_model
+        return choice.tiles
+
+    def _kept_or_timed(self, sample: dict, usual: Sequence[bool], again: bool) -> Choice | None:
+        """The choice for this sample; None: tuning is off."""
         # Choices are kept between processes, by what they depend on.
         shapes = [f"{name} {array.dtype}{array.shape}" for name, array in sample.items()]
         graph = [f"{each.name} {each.matrix.shape} {each.window} {each.nonzero:.2f}" for each in self.products]
@@ -112,44 +117,25 @@ class Trial:
         version, code = onnx_files.runtime().__version__, self.kernels.source_digest[:16]
         digest = hashlib.sha256(repr((shapes, graph)).encode()).hexdigest()[:32]
         key = f"{cpu_name()} {self.level} t{self.threads} {code} onnxruntime {version} model {digest}"
-        allowed = (*TILES, 0)
-        tiles = tuning.keep(
-            key, lambda: self._time(sample, reach, usual),
-            lambda kept: isinstance(kept, tuple) and len(kept) == len(usual) and set(kept) <= set(allowed),
-        )  # fmt: skip
-        return usual if tiles is None else tiles
+        models = Models(self._with, self.products, usual, sample, self.graph.model.ByteSize())
 
-    def _time(self, sample: dict, reach: dict, usual: Sequence[int]) -> tuple[int, ...]:
-        """The tile that each product is fastest with, or zeros, where the whole model is faster without ours."""
-        # Product by product, on the features that really reach it: their zeros and shapes decide.
-        tiles, times = [], {}
-        for product, tile in zip(self.products, usual, strict=True):
-            x = reach.get(product.reads) if product.outside else None
-            if x is not None:
-                matrix, bounds = product.matrix, (product.low, product.high)
-                alike = matrix.shape, product.window, x.shape, round(product.nonzero, 2), *bounds
-                if alike not in times:
-                    times[alike] = self._times(product, x)
-                took = times[alike]
-                tile = min(took, key=took.__getitem__)
-                ours = min(TILES, key=took.__getitem__)
-                self.reasons[product.place] = (
-                    f"{f'{OURS}, tiles of {tile}' if tile else ONNX_RUNTIME}: {1e3 * took[ours]:.3f} ms, in ONNX "
-                    f"Runtime {1e3 * took[0]:.3f}"
-                )
-            tiles.append(tile)
-        if not any(tiles):
-            return tuple(tiles)
-        # Then the whole model: our products stand between nodes that ONNX Runtime may fuse, so the whole can be slower.
-        sessions = {OURS: self._with(tiles), ONNX_RUNTIME: self.plain}
-        took = _alternating({name: partial(session.run, None, sample) for name, session in sessions.items()})
-        self.reasons[None] = (
-            f"the whole model: {1e3 * took[OURS]:.3f} ms, in ONNX Runtime {1e3 * took[ONNX_RUNTIME]:.3f}"
+        def fits(kept: Any) -> bool:
+            try:
+                choice = convert(Choice, kept, key)
+            except InputError:
+                return False
+            return len(choice.tiles) == len(choice.costs) == len(usual) and {*choice.tiles} <= {*TILES, 0}
+
+        kept = tuning.kept(key, fits) if again else None
+        found = tuning.keep(
+            key, lambda: builtins(onnx_timing.choose(models)), fits, lambda made: not made["provisional"], again
         )
-        if took[OURS] <= took[ONNX_RUNTIME]:
-            return tuple(tiles)
-        self.reasons |= {product.place: f"{ONNX_RUNTIME}: the whole model is faster in it" for product in self.products}
-        return (0,) * len(tiles)
+        if found is None:
+            return None
+        choice = convert(Choice, found, key)
+        if kept is not None:
+            self.before = choice.beside(convert(Choice, kept, key))
+        return choice
 
     def _verified(self, sample: dict | None, reach: dict, tiles: Sequence[int]) -> list[int]:
         """The tiles, 0 for a product of ours that differs from ONNX Runtime's by more than rounding, with a warning.
@@ -173,8 +159,7 @@ class Trial:
         found = self._with(right).run(None, sample)  # where it does not run, all stays in ONNX Runtime
         if self.jumps:
             return right
-        wanted = self.plain.run(None, sample)
-        if all(alike(*pair) for pair in zip(found, wanted, strict=True) if isinstance(pair[1], np.ndarray)):
+        if all_alike(found, self.plain.run(None, sample), self.graph, sample):
             return right
         self.reasons = {None: f"{ONNX_RUNTIME}: the whole model gave other numbers with ours"}
         warnings.warn(f"{self.graph.name}: {STAYS}", RuntimeWarning, stacklevel=6)
@@ -190,11 +175,6 @@ class Trial:
             wanted = self._open(alone(self.graph.model, product, x, None)).run(None, {product.reads: x})[0]
         found = self._once(product, tile, x).run(None, {product.reads: x})[0]
         return closeness.worst(found, wanted, _rounding(product, x, wanted), nan=True, empty=True)
-
-    def _times(self, product: GraphProduct, x: np.ndarray) -> dict[int, float]:
-        """Seconds of a product with each tile; 0: in ONNX Runtime."""
-        feed = {product.reads: x}
-        return _alternating({tile: partial(self._once(product, tile, x).run, None, feed) for tile in (*TILES, 0)})
 
     def _once(self, product: GraphProduct, tile: int, x: np.ndarray) -> Any:
         """A session of one product, for features like x; tile 0: in ONNX Runtime."""
@@ -219,13 +199,22 @@ class Trial:
         copy.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in wanted if name not in there)
         return sample | dict(zip(wanted, self._open(copy).run(wanted or None, sample), strict=False))
 
-    def _with(self, tiles: Sequence[int]) -> Any:
-        """A session with our products, those that have a tile."""
+    def _with(self, tiles: Sequence[int], profile: str | None = None) -> Any:
+        """A session with our products, those that have a tile; `profile`: as of Models."""
+        if not any(tiles) and profile is None:
+            return self.plain
+
+        def change(options: Any) -> None:
+            self._options(options)
+            if profile is not None:
+                options.enable_profiling, options.profile_file_prefix = True, profile
+
         keys = {
             product.place: self._key(product, tile) for product, tile in zip(self.products, tiles, strict=True) if tile
         }
         try:
-            return self._open(replace_products(self.graph.model, keys, self.products))
+            model = replace_products(self.graph.model, keys, self.products)
+            return onnx_files.session(model, change, self.graph.name)
         # The session holds its kernels now; the keys were only to hand them over.
         finally:
             for key in keys.values():
@@ -240,9 +229,30 @@ class Trial:
         )  # fmt: skip
 
 
-def alike(found: np.ndarray, wanted: np.ndarray) -> bool:
-    """Whether outputs of a whole model are the same but for rounding; whole numbers are not looked at."""
-    return wanted.dtype.kind != "f" or closeness.worst(found, wanted, rounding_of(wanted), nan=True, empty=True) <= 1
+def all_alike(found: Sequence[Any], wanted: Sequence[Any], graph: OnnxGraph, sample: Mapping[str, Any]) -> bool:
+    """Whether the outputs of a whole model are those that ONNX Runtime gives for a sample, but for rounding.
+
+    Its own forms of a model, with all optimisations and with none, differ too: by as much as the output where that is a
+    sigmoid near zero. Some times their difference is allowed.
+    """
+    pairs = [pair for pair in zip(found, wanted, strict=True) if isinstance(pair[1], np.ndarray)]
+    if all(alike(*pair) for pair in pairs):
+        return True
+    others = graph.session(onnx_files.without_optimisations).run(None, sample)
+    apart = [
+        FORMS * _largest(other - each) if each.dtype.kind == "f" else 0.0
+        for other, each in zip(others, wanted, strict=True)
+        if isinstance(each, np.ndarray)
+    ]
+    return all(alike(*pair, allowed) for pair, allowed in zip(pairs, apart, strict=True))
+
+
+def alike(found: np.ndarray, wanted: np.ndarray, allowed: float = 0.0) -> bool:
+    """Whether outputs of a whole model are the same but for rounding, and for what is allowed besides; whole numbers
+    are not looked at."""
+    if wanted.dtype.kind != "f":
+        return True
+    return closeness.worst(found, wanted, max(allowed, rounding_of(wanted)), nan=True, empty=True) <= 1
 
 
 def rounding_of(wanted: np.ndarray) -> float:
@@ -277,22 +287,6 @@ def _features_of(product: GraphProduct) -> tuple[int, ...]:
 
 def _largest(array: np.ndarray) -> float:
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
-
-
-def _alternating(calls: dict[Any, Callable[[], Any]]) -> dict[Any, float]:
-    """The median of the seconds of each call, in turns."""
-    took: dict[Any, list[float]] = {}
-    # In turns, so that a disturbance meets all of them; the first turn only warms up.
-    for turn in range(1 + TURNS):
-        for name, call in calls.items():
-            times: list[float] = []
-            end = time.perf_counter() + TURN
-            while not times or time.perf_counter() < end:
-                began = time.perf_counter()
-                call()
-                times.append(time.perf_counter() - began)
-            took[name] = took[name] + times if turn else []
-    return {name: statistics.median(times) for name, times in took.items()}
 
 
 def replace_products(model, keys: Mapping[tuple, int], candidates: Collection[GraphProduct]):

@@ -23,6 +23,7 @@ ROUNDS = 3  # of timing the candidates alternately, after one that warms up
 FORMAT = 1
 
 _known: dict[Path | None, dict[str, Any]] = {}  # the choices of each file that was used
+_passing: dict[Path | None, dict[str, Any]] = {}  # those that are not written to it
 _lock = Lock()
 
 
@@ -59,23 +60,57 @@ def mode() -> str:
     return mode
 
 
-def keep(key: str, make: Callable[[], Any], fits: Callable[[Any], bool]) -> Any:
+def keep(
+    key: str,
+    make: Callable[[], Any],
+    fits: Callable[[Any], bool],
+    lasting: Callable[[Any], bool] = lambda choice: True,
+    again: bool = False,
+) -> Any:
     """The stored choice of this key, if it `fits`, or the one that `make` gives, which is stored; None: tuning is off.
+
+    Args:
+        lasting: whether a choice is stored in the file; one that is not is known to this process alone, so that copies
+            of a model compute the same.
+        again: what is stored does not count.
 
     Raises:
         InputError: as `mode`.
     """
-    if (how := mode()) == "off":
+    if mode() == "off":
         return None
     with _lock:
         file = path()
-        if file not in _known:
-            _known[file] = {} if how == "forget" else _read_choices(file)
-        known = _known[file]
-        if key not in known or not fits(known[key]):
-            known[key] = make()
-            _save(file, known)
-        return known[key]
+        known, passing = _choices_of(file), _passing.setdefault(file, {})
+        choice = passing.get(key, known.get(key))
+        if again or choice is None or not fits(choice):
+            choice = make()
+            if lasting(choice):
+                passing.pop(key, None)
+                known[key] = choice
+                _save(file, known)
+            else:
+                passing[key] = choice
+        return choice
+
+
+def kept(key: str, fits: Callable[[Any], bool]) -> Any:
+    """The choice of this key in the file, or made by this process to last, if it `fits`; None: there is none.
+
+    Raises:
+        InputError: as `mode`.
+    """
+    if mode() == "off":
+        return None
+    with _lock:
+        choice = _choices_of(path()).get(key)
+    return choice if choice is not None and fits(choice) else None
+
+
+def _choices_of(file: Path | None) -> dict[str, Any]:
+    if file not in _known:
+        _known[file] = {} if mode() == "forget" else _read_choices(file)
+    return _known[file]
 
 
 def path() -> Path | None:

@@ -1,22 +1,16 @@
-"""The clock, and how busy the machine is with other work while it runs.
+"""The clock of a run.
 
 read       files or formulas to inputs and weights in memory
 prepare    searching for reductions, laying the network out
 inference  from inputs and weights in memory to categories and row sums (Session.run), every repeat kept
-
-Other work is what the cores that we may use did (/proc/stat, less the processor time of our processes; time that a
-hypervisor took is in it). Throttling is time that a limit of the control group kept from us. Both are parts of cores x
-seconds. The system counts in ticks of 10 ms, so a short clock is watched a little longer (LEAST).
 """
 
-import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace as replace_fields
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -27,20 +21,16 @@ from spdnn.core.endings import check_ended
 from spdnn.core.errors import SpdnnError, Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.limits import BUSY, Machine
-from spdnn.core.resources import affinity, groups
+from spdnn.core.load import Load, LoadMonitor
 from spdnn.core.result import Result, check_sound
 from spdnn.engines.base import Engine, Options, Prepared
 from spdnn.runs import parts
-from spdnn.runs.records.environment import Environment, Load
+from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.result import EngineRecord, ProblemRecord, Reductions, ResultRecord
 from spdnn.runs.records.run_record import Measurement
 
 MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats; making its arrays comes on top
-LEAST = 0.2  # seconds of a watch whose answer decides whether to repeat
-_BUSY_FIELDS = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal; the others are idle, or in these already
-_TICK = os.sysconf("SC_CLK_TCK")
-_ROOT = Path("/")
-_PER_SECOND = {"throttled_usec": 1e6, "throttled_time": 1e9}  # of control groups v2 and v1
+LEAST = 0.2  # seconds of a watch whose answer decides whether to repeat: the system counts in ticks of 10 ms
 
 
 class LoadedRun(NamedTuple):
@@ -209,56 +199,6 @@ def peak_memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-class Usage(NamedTuple):
-    """What was used since a watch began: seconds, processor seconds by core (None: unreadable), ours, throttled."""
-
-    seconds: float
-    cores: dict[int, float] | None
-    ours: float
-    throttled: float | None
-
-
-class LoadMonitor:
-    """Looks at the system's counters now, and again when asked."""
-
-    def __init__(self):
-        self._began = _counters()
-
-    def usage(self, least: float = 0.0) -> Usage:
-        """What was used since it began; it sleeps until `least` seconds have passed."""
-        began = self._began
-        time.sleep(max(0.0, began.seconds + least - time.perf_counter()))
-        now = _counters()
-        cores = None
-        if began.cores and now.cores:
-            cores = {core: spent - began.cores.get(core, spent) for core, spent in now.cores.items()}
-        throttled = None if None in (began.throttled, now.throttled) else now.throttled - began.throttled
-        return Usage(now.seconds - began.seconds, cores, now.ours - began.ours, throttled)
-
-    def load(self, least: float = 0.0) -> Load:
-        """`load_of` what this process used."""
-        return load_of([self.usage(least)])
-
-
-def load_of(together: Iterable[Usage]) -> Load:
-    """The field `load` of a record, of processes of one node that were watched at the same time."""
-    together = list(together)
-    seconds, ours = max(load.seconds for load in together), sum(load.ours for load in together)
-    spent: dict[int, float] = {}
-    for load in together:
-        spent |= load.cores or {}
-    cores = len(spent) or len(affinity())
-    throttled = [load.throttled for load in together if load.throttled is not None]
-
-    def part(amount: float) -> float:
-        return min(1.0, max(0.0, amount / (cores * seconds))) if seconds else 0.0
-
-    return Load(
-        others=part(sum(spent.values()) - ours) if spent else None,
-        throttled=part(max(throttled)) if throttled else None,
-    )
-
-
 def fits(until: float | None, seconds: float) -> bool:
     """Whether so many seconds end before `until`, of time.perf_counter(); None: there is no limit."""
     return until is None or time.perf_counter() + seconds <= until
@@ -300,33 +240,3 @@ def repeat(
         watch = LoadMonitor()
     best = min(range(len(loads)), key=lambda k: loads[k].busy)
     return attempts[best], loads[best], loads[:best] + loads[best + 1 :]
-
-
-def _counters() -> Usage:
-    return Usage(time.perf_counter(), _cores(), time.process_time(), _throttled_seconds())
-
-
-def _cores() -> dict[int, float] | None:
-    """Seconds that each core which we may use was not idle, since the boot; None: the system does not say."""
-    own, spent = affinity(), {}
-    try:
-        for line in (_ROOT / "proc/stat").read_text("ascii").splitlines():
-            name, *fields = line.split()
-            if name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in own:
-                spent[int(name[3:])] = sum(int(fields[k]) for k in _BUSY_FIELDS) / _TICK
-    except (OSError, ValueError, IndexError):
-        return None
-    return spent or None
-
-
-def _throttled_seconds() -> float | None:
-    """Seconds that the control group of this process was throttled; None: no group says."""
-    for group in groups("cpu", _ROOT):
-        try:
-            fields = dict(line.split() for line in (group / "cpu.stat").read_text("ascii").splitlines())
-            for name, scale in _PER_SECOND.items():
-                if name in fields:
-                    return int(fields[name]) / scale
-        except (OSError, ValueError):
-            continue
-    return None

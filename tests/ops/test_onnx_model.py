@@ -1,8 +1,10 @@
 """ONNX models of any kind: outputs are those of ONNX Runtime alone, whichever products are ours."""
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product as combinations
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -14,8 +16,11 @@ from onnx_models import Maker, chain, close, convolutional, outputs
 from refusals import refuses
 
 import spdnn
+from spdnn.core.load import Load
+from spdnn.core.turns import Timed
 from spdnn.engines.model import Model
 from spdnn.formats import onnx_files
+from spdnn.ops import onnx_timing, tuning
 from spdnn.ops.onnx_model import OnnxModel
 from spdnn.ops.onnx_products import products
 
@@ -175,29 +180,94 @@ def pruned(tmp_path):
     return made.save(tmp_path / "a.onnx")
 
 
-def test_choices_are_timed_kept_and_explained(pruned, tuned_file):
-    told = spdnn.compile(pruned, threads=1).explain()
-    assert "pointwise" in told
-    assert "ms, in ONNX Runtime" in told
-    assert "stem" not in told
+@pytest.fixture
+def calm(set_all):
+    """A function that says what part of the machine other work takes; none at first."""
+
+    def say(others=0.0):
+        set_all(onnx_timing, LoadMonitor=lambda: SimpleNamespace(load=lambda: Load(others, 0.0)))
+
+    say()
+    return say
+
+
+@pytest.fixture
+def turns_take(set_all):
+    """A function that says what the model takes with ours, where it takes 1 s without."""
+
+    def say(ours):
+        def take_turns(calls, least, most, enough):
+            return Timed({name: [1.0 if name == onnx_timing.ONNX_RUNTIME else ours] * least for name in calls}, True)
+
+        set_all(onnx_timing, take_turns=take_turns)
+
+    return say
+
+
+def test_choices_are_timed_kept_and_explained(pruned, calm, tuned_file):
+    timed = spdnn.compile(pruned, threads=1).explain()
+    product, whole = timed.splitlines()
+    assert re.match(r"pointwise +32x64 +10 % nonzero  (spdnn, tiles of \d+: .* in ONNX Runtime|onnxruntime: )", product)
+    assert re.search(r"the whole model: .* ms, in ONNX Runtime .* interval .* timed on 20..-..-..$", whole)
     kept = json.loads(tuned_file.read_text())
-    assert "ms" not in spdnn.compile(pruned, threads=1).explain()  # nothing was timed
+    assert spdnn.compile(pruned, threads=1).explain() == timed  # of the choice that is kept
     assert json.loads(tuned_file.read_text()) == kept
 
 
-@pytest.mark.parametrize(("slow", "ours"), [("product", 0), ("model", 0), ("onnxruntime", 1)])
-def test_the_faster_way_is_taken(pruned, monkeypatch, slow, ours):
-    """On a clock: of one product, then of the whole model."""
-
-    def alternating(calls):
-        whole = "spdnn" in calls
-        slower = {"product": not whole, "model": whole, "onnxruntime": False}[slow]
-        return {name: 1.0 if name in (0, "onnxruntime") else 2.0 if slower else 0.5 for name in calls}
-
-    monkeypatch.setattr("spdnn.ops.onnx_trial._alternating", alternating)
+@pytest.mark.parametrize(("seconds", "ours"), [(2.0, 0), (0.5, 1)])
+def test_the_faster_way_is_taken_and_timed_again_where_that_is_asked(
+    pruned, calm, turns_take, tuned_file, seconds, ours
+):
+    """By a clock of the whole model."""
+    turns_take(seconds)
     model, x = spdnn.compile(pruned), np.ones((2, 3, 12, 12), np.float32)
     assert f"{ours} of 1" in repr(model)
     assert close(model(x), outputs(pruned, x))
+    turns_take(1 / seconds)
+    assert f"{ours} of 1" in repr(spdnn.compile(pruned))
+    model = spdnn.compile(pruned, tune="again")
+    assert f"{1 - ours} of 1" in repr(model)
+    said = "1 of 1 product runs elsewhere than in the choice kept on .*; the new choice is kept"
+    assert re.search(said, model.explain())
+    assert "as in the choice kept on" in spdnn.compile(pruned, tune="again").explain()
+    tuning._known.clear()
+    assert f"{1 - ours} of 1" in repr(spdnn.compile(pruned))  # as another process has it
+    refuses("tune='now': it must be None or 'again'", spdnn.compile, pruned, tune="now")
+    network = spdnn.from_matrices([np.eye(3)], last="none")
+    refuses("tune: it is for a torch.nn.Module or an ONNX model alone", spdnn.compile, network, tune="again")
+
+
+def test_a_choice_made_beside_other_work_is_not_kept(pruned, calm, turns_take, tuned_file):
+    turns_take(0.5)
+    calm(0.4)
+    model = spdnn.compile(pruned)
+    said = "provisional, not kept: other work took 40 % of the machine while it was timed"
+    assert said in model.explain()
+    assert not tuned_file.exists()
+    turns_take(2.0)
+    assert spdnn.compile(pruned).explain() == model.explain()  # one process, one choice
+    calm(0.0)
+    model = spdnn.compile(pruned, tune="again")
+    assert "0 of 1" in repr(model)
+    assert "provisional" not in model.explain()
+    assert tuned_file.exists()
+    # What is kept stays where the machine was busy.
+    kept, _ = tuned_file.read_text(), (turns_take(0.5), calm(0.4))
+    assert "that choice stays" in spdnn.compile(pruned, tune="again").explain()
+    assert tuned_file.read_text() == kept
+
+
+@pytest.mark.parametrize("change", [{"tiles": [7]}, {"tiles": []}, {"costs": []}, {"ratio": 1}, {"more": 1}, None])
+def test_choices_in_a_file_that_somebody_changed_are_made_anew(pruned, calm, turns_take, tuned_file, change):
+    turns_take(0.5)
+    wanted = repr(spdnn.compile(pruned))
+    content = json.loads(tuned_file.read_text())
+    ((key, choice),) = content["choices"].items()
+    content["choices"][key] = [64] if change is None else choice | change
+    tuned_file.write_text(json.dumps(content))
+    tuning._known.clear()
+    assert repr(spdnn.compile(pruned)) == wanted
+    assert json.loads(tuned_file.read_text())["choices"][key].keys() == choice.keys()
 
 
 def test_calls_of_any_size_from_several_threads(pruned, untimed):

@@ -1,6 +1,7 @@
 """Products of ONNX models: right ones are off by a part of what is allowed, those in half precision by more."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -63,3 +64,14 @@ def test_rounding_passes_and_half_precision_does_not(edges, kind, positive):
         changes.pop(0)
     for change in changes:
         assert trial._apart(replace(product, matrix=with_data(product.matrix, change)), 64, given) > 1
+
+
+def test_outputs_may_differ_as_far_as_forms_of_onnx_runtime_do():
+    """Near zero, a sigmoid that is computed in another way differs by as much as it is."""
+    wanted, form = np.float32([1.8e-7, 1e-7]), np.float32([1.0e-7, 1.2e-7])
+    graph = SimpleNamespace(session=lambda change: SimpleNamespace(run=lambda names, sample: [form, np.int64([5])]))
+    for apart, right in ((0.0, True), (3e-7, True), (3.3e-7, False), (np.nan, False)):
+        found = [wanted + np.float32([0, apart]), np.int64([4])]
+        assert onnx_trial.all_alike(found, [wanted, np.int64([4])], graph, {}) == right
+    assert not onnx_trial.all_alike([wanted + np.float32(3e-7)], [wanted], SimpleNamespace(
+        session=lambda change: SimpleNamespace(run=lambda names, sample: [wanted])), {})  # fmt: skip

@@ -6,10 +6,10 @@ import pytest
 from refusals import refuses
 
 from spdnn.cli import main
+from spdnn.core import load
 from spdnn.core.limits import BUSY
+from spdnn.core.load import Load, LoadMonitor, Usage, load_of
 from spdnn.core.validation import builtins
-from spdnn.runs import measure
-from spdnn.runs.records.environment import Load
 from spdnn.runs.records.files import check_content, record_of
 from spdnn.runs.records.run_record import RunRecord, busy_part
 from spdnn.runs.verify.judging import judge
@@ -27,7 +27,7 @@ def of(others, throttled=0.0):
 @pytest.fixture
 def system(tmp_path, set_all):
     """A function that writes the counters of a system of two cores, in ticks, and of a control group, in ns."""
-    set_all(measure, _ROOT=tmp_path, affinity=lambda: {0, 1})
+    set_all(load, _ROOT=tmp_path, affinity=lambda: {0, 1})
     group = tmp_path / "cpu" / "jobs"
     group.mkdir(parents=True)
     (tmp_path / "proc" / "self").mkdir(parents=True)
@@ -43,24 +43,24 @@ def system(tmp_path, set_all):
 
 
 def test_other_work_is_the_systems_less_ours(system):
-    began = measure._counters()
+    began = load._counters()
     system(user=200, system=100, steal=100, throttled=800_000_000)
-    now = measure._counters()
+    now = load._counters()
     cores = {core: now.cores[core] - began.cores[core] for core in now.cores}
-    told = measure.load_of([measure.Usage(4.0, cores, 2.0, now.throttled - began.throttled)])
+    told = load_of([Usage(4.0, cores, 2.0, now.throttled - began.throttled)])
     # 4 s of two cores: 4 s were busy, 2 of them ours; 0.8 s were throttled.
     assert told == of(pytest.approx(0.25), pytest.approx(0.1))
 
 
 def test_ranks_of_a_node_are_not_other_work():
-    ranks = [measure.Usage(1.0, {0: 0.9, 1: 0.8}, 0.8, None), measure.Usage(1.0, {0: 0.9, 1: 0.8}, 0.7, None)]
-    assert measure.load_of(ranks) == of(pytest.approx(0.1), None)
+    ranks = [Usage(1.0, {0: 0.9, 1: 0.8}, 0.8, None), Usage(1.0, {0: 0.9, 1: 0.8}, 0.7, None)]
+    assert load_of(ranks) == of(pytest.approx(0.1), None)
 
 
 def test_what_cannot_be_read_is_unknown(system, tmp_path):
     (tmp_path / "proc" / "stat").write_text("cpu0 a b\n")
     (tmp_path / "proc" / "self" / "cgroup").unlink()
-    told = measure.LoadMonitor().load()
+    told = LoadMonitor().load()
     assert told.others is None
     assert told.throttled is None
     assert told.busy <= BUSY
@@ -68,7 +68,7 @@ def test_what_cannot_be_read_is_unknown(system, tmp_path):
 
 def test_a_watch_is_as_long_as_asked():
     begun = time.perf_counter()
-    measure.LoadMonitor().load(0.05)
+    LoadMonitor().load(0.05)
     assert time.perf_counter() - begun >= 0.05
 
 
@@ -78,7 +78,7 @@ def machine_has(monkeypatch):
 
     def follow(*loads):
         following = iter(loads)
-        monkeypatch.setattr(measure.LoadMonitor, "load", lambda self, least=0.0: next(following))
+        monkeypatch.setattr(LoadMonitor, "load", lambda self, least=0.0: next(following))
 
     return follow
 

@@ -14,6 +14,7 @@ from spdnn.bench.libraries.onnx import OnnxFile
 from spdnn.core.network import Layer, Network
 from spdnn.kernels import dispatch, tiles
 from spdnn.ops.cpu import CpuBackend
+from spdnn.ops.onnx_model import OnnxModel
 
 # Threads that wait for work stay awake for about 1 ms, ours as oneMKL's (bench/engines/mkl.py): long enough for the
 # next call to find them so. libgomp reads it when the kernels are loaded, and counts some 27 ns each (measured).
@@ -134,8 +135,10 @@ class OurModel(OurProgram):
     def prepare_shapes(self, *x: np.ndarray) -> None:
         if self.file:
             self.close()
-            self.model = compiled(self.file.path, threads=self.threads_used, example=x)
+            # Whether the choice of products still holds is part of what is measured.
+            self.model = compiled(self.file.path, threads=self.threads_used, example=x, tune="again")
             self.notes["layout"] = repr(self.model)
+            self.notes["choice"] = " ".join(self.model.choice.splitlines()) if isinstance(self.model, OnnxModel) else ""
 
     def convert_inputs(self, *x: np.ndarray) -> tuple:
         return x

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
+from spdnn.core.load import Load, LoadMonitor, load_of
 from spdnn.core.result import Result
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session, SharesWeights
 from spdnn.engines.execute import BatchSession
 from spdnn.engines.memory import free_share, process_sentence, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.runs import measure
-from spdnn.runs.measure import LoadedRun, LoadMonitor, RepeatSeconds, Samples, fits, load_of, repeat
+from spdnn.runs.measure import LoadedRun, RepeatSeconds, Samples, fits, repeat
 from spdnn.runs.parts import run as run_parts
 from spdnn.runs.ranks import partition as parts
 from spdnn.runs.ranks.exchange import Log, RankExchange
@@ -27,7 +28,6 @@ from spdnn.runs.ranks.gather import gather_results, messages_cost, with_values
 from spdnn.runs.ranks.shared import room, share_inputs, share_prepared
 from spdnn.runs.ranks.world import World
 from spdnn.runs.records.distribution import Distribution, OneRank
-from spdnn.runs.records.environment import Load
 from spdnn.runs.records.run_record import Measurement
 
 SLACK = 1.05  # of the least memory in an error: what a rank holds already differs from try to try

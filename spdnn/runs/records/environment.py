@@ -1,8 +1,8 @@
-"""The machine and the software of a run, and how busy the machine was."""
+"""The machine and the software of a run."""
 
 from typing import Annotated
 
-from spdnn.core.fields import Count, Digest, Part, Positive, Record, column
+from spdnn.core.fields import Count, Digest, Positive, Record, column
 
 
 class Environment(Record):
@@ -32,20 +32,3 @@ class Environment(Record):
     compiler: str | None
     lock: Digest
     command: Annotated[str, column()]
-
-
-class Load(Record):
-    """How busy the machine was with other work while the clock ran; of several nodes, the busiest.
-
-    Attributes:
-        others: processor time of other processes on the cores of the run / (cores x seconds); null where it is unknown.
-        throttled: time that a limit of the control group took / (cores x seconds); null where it is unknown.
-    """
-
-    others: Annotated[Part | None, column("other_work_share")]
-    throttled: Annotated[Part | None, column("throttled_share")]
-
-    @property
-    def busy(self) -> float:
-        """Both parts together; of what is unknown, 0."""
-        return (self.others or 0.0) + (self.throttled or 0.0)

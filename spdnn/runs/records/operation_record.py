@@ -15,9 +15,10 @@ from msgspec import Meta
 from spdnn.core import limits
 from spdnn.core.fields import Case, Claim, Count, Digest, Identity, Name, Positive, Record, Samples, Time, column
 from spdnn.core.limits import Machine
+from spdnn.core.load import Load
 from spdnn.core.statistics import Interval
 from spdnn.core.validation import END
-from spdnn.runs.records.environment import Environment, Load
+from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.result import Accuracy
 from spdnn.runs.records.samples import check_samples, work_per_second
 

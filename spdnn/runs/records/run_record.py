@@ -17,11 +17,12 @@ from msgspec import Meta
 from spdnn.core import limits
 from spdnn.core.fields import Case, Claim, Digest, Identity, Positive, Record, Samples, Seconds, Time, column
 from spdnn.core.limits import Limit, Machine
+from spdnn.core.load import Load
 from spdnn.core.request import RunRequest
 from spdnn.core.statistics import Interval
 from spdnn.runs.records import completed
 from spdnn.runs.records.distribution import Distribution
-from spdnn.runs.records.environment import Environment, Load
+from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.result import Accuracy, EngineRecord, ProblemRecord, Reductions, ResultRecord
 from spdnn.runs.records.samples import TimeToSolution, check_samples, work_per_second
 from spdnn.runs.records.verdict import Verdict, run_digest
