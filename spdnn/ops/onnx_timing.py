@@ -169,8 +169,8 @@ def choose(models: Models) -> Choice:
 def _costs(models: Models) -> tuple[list[tuple[float, float] | None], list[int], float]:
     """(the costs of each product, as a Choice has them; the best tile of each; seconds of a run)."""
     count = len(models.products)
-    plain, run_seconds = _profile(models, [0] * count)
-    ours = {tile: _profile(models, [tile] * count)[0] for tile in TILES}
+    plain, run_seconds = profile(models, [0] * count)
+    ours = {tile: profile(models, [tile] * count)[0] for tile in TILES}
     # Names that two products share say nothing of either; a product's own come before that of what follows another.
     names = Counter(name for product in models.products for name in product.names)
     numbers = {product.follower: k for k, product in enumerate(models.products) if product.follower}
@@ -189,8 +189,12 @@ def _costs(models: Models) -> tuple[list[tuple[float, float] | None], list[int],
     return costs, best, run_seconds
 
 
-def _profile(models: Models, tiles: Sequence[int]) -> tuple[list[Event], float]:
-    """(the nodes of a model in the order in which they run, seconds of a run)."""
+def profile(models: Models, tiles: Sequence[int]) -> tuple[list[Event], float]:
+    """(the nodes of a model in the order in which they run, seconds of a run), by ONNX Runtime's profiler.
+
+    Args:
+        tiles: of its products; 0: ONNX Runtime runs it.
+    """
     with tempfile.TemporaryDirectory(prefix="spdnn-") as folder:
         session = models.open(tiles, str(Path(folder, "profile")))
         wait_for_idle()

@@ -40,6 +40,7 @@ class Trial:
         products: of pruned weights; jumps: whether an operator may make a large difference of a small one.
         plain: a session of the model as it is.
         reasons: of each product, by its place, how it runs and why; of the model: None.
+        tiles: of the products, once they are chosen; 0: ONNX Runtime runs it.
         before: how a choice that was timed again differs from the one that was kept; empty: there was none.
     """
 
@@ -50,7 +51,7 @@ class Trial:
         self.plain: Any = graph.session(self._options)
         self.products, self.jumps = list(products(graph.model.graph)), jumps(graph.model.graph)
         self.reasons: dict[Any, str] = {}
-        self.before = ""
+        self.before, self.tiles = "", [0] * len(self.products)
 
     def choose(self, example: Any, batch: int | None, verify: bool, again: bool) -> tuple[Any, list[GraphProduct]]:
         """(the session to take, the products in it that are ours); arguments as of OnnxModel."""
@@ -65,7 +66,13 @@ class Trial:
                 self.reasons, tiles = {None: onnx_files.reason(error)}, [0] * len(self.products)
         for product, tile in zip(self.products, tiles, strict=True):
             self.reasons.setdefault(product.place, f"{OURS}, tiles of {tile}" if tile else ONNX_RUNTIME)
+        self.tiles = [*tiles]
         return session, [product for product, tile in zip(self.products, tiles, strict=True) if tile]
+
+    def models(self, sample: Mapping[str, Any]) -> Models:
+        """The models whose timing decides, for these inputs."""
+        usual = [product.nonzero <= SURE for product in self.products]
+        return Models(self._with, self.products, usual, sample, self.graph.model.ByteSize())
 
     def _options(self, options: Any) -> None:
         options.intra_op_num_threads = self.threads
@@ -98,16 +105,14 @@ class Trial:
 
     def _choose(self, sample: dict | None, again: bool) -> Sequence[int]:
         """The tile of each product, kept or timed; 0 where ONNX Runtime runs it."""
-        # Without a sample nothing can be timed: sparsity alone decides.
-        usual = [product.nonzero <= SURE for product in self.products]
-        choice = None if sample is None else self._kept_or_timed(sample, usual, again)
-        if choice is None:
-            return [TILES[0] if ours else 0 for ours in usual]
+        choice = None if sample is None else self._kept_or_timed(sample, again)
+        if choice is None:  # sparsity alone decides where nothing can be timed
+            return [TILES[0] if product.nonzero <= SURE else 0 for product in self.products]
         self.reasons |= {each.place: choice.of_product(k) for k, each in enumerate(self.products)}
         self.reasons[None] = choice.of_model
         return choice.tiles
 
-    def _kept_or_timed(self, sample: dict, usual: Sequence[bool], again: bool) -> Choice | None:
+    def _kept_or_timed(self, sample: dict, again: bool) -> Choice | None:
         """The choice for this sample; None: tuning is off."""
         # Choices are kept between processes, by what they depend on.
         shapes = [f"{name} {array.dtype}{array.shape}" for name, array in sample.items()]
@@ -117,18 +122,18 @@ class Trial:
         version, code = onnx_files.runtime().__version__, self.kernels.source_digest[:16]
         digest = hashlib.sha256(repr((shapes, graph)).encode()).hexdigest()[:32]
         key = f"{cpu_name()} {self.level} t{self.threads} {code} onnxruntime {version} model {digest}"
-        models = Models(self._with, self.products, usual, sample, self.graph.model.ByteSize())
 
         def fits(kept: Any) -> bool:
             try:
                 choice = convert(Choice, kept, key)
             except InputError:
                 return False
-            return len(choice.tiles) == len(choice.costs) == len(usual) and {*choice.tiles} <= {*TILES, 0}
+            return len(choice.tiles) == len(choice.costs) == len(self.products) and {*choice.tiles} <= {*TILES, 0}
 
         kept = tuning.kept(key, fits) if again else None
         found = tuning.keep(
-            key, lambda: builtins(onnx_timing.choose(models)), fits, lambda made: not made["provisional"], again
+            *(key, lambda: builtins(onnx_timing.choose(self.models(sample))), fits),
+            *(lambda made: not made["provisional"], again),
         )
         if found is None:
             return None

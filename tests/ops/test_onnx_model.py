@@ -237,6 +237,18 @@ def test_the_faster_way_is_taken_and_timed_again_where_that_is_asked(
     refuses("tune: it is for a torch.nn.Module or an ONNX model alone", spdnn.compile, network, tune="again")
 
 
+def test_a_profile_says_what_each_operator_takes(pruned, calm, turns_take, tuned_file):
+    turns_take(0.5)
+    x = np.ones((2, 3, 12, 12), np.float32)
+    with spdnn.compile(pruned) as model:
+        profile = model.profile(x)
+        assert {"Product", "Conv", "GlobalAveragePool"} <= {*profile}
+        assert all(seconds > 0 for seconds in profile.values())
+        assert model.profile(x=x).keys() == profile.keys()
+        refuses("Got invalid dimensions for input: x", model.profile, x[:, :2])
+    refuses("this model is closed", model.profile, x)
+
+
 def test_a_choice_made_beside_other_work_is_not_kept(pruned, calm, turns_take, tuned_file):
     turns_take(0.5)
     calm(0.4)
