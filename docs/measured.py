@@ -717,8 +717,10 @@ def calls() -> str | None:
     networks = called(records := kept("calls"))
     if not networks:
         return None
-    names = sorted({call.name for batch in networks[0].batches for call in batch if not call.is_ours})
-    lines = [["inputs of a call", "ours", *names]]
+    called_by = {call.name: call for batch in networks[0].batches for call in batch if not call.is_ours}
+    names = sorted(called_by)
+    lines = [["inputs of a call", "ours"]]
+    lines[0] += [name + (f" ({called_by[name].precision})" if called_by[name].lower else "") for name in names]
     for ours, *others in networks[0].batches:
         times = {call.name: _times(call.ratio.median) for call in others}
         lines.append([f"{ours.batch:,}", _call(ours), *(times.get(name, "") for name in names)])
@@ -738,16 +740,17 @@ def calls_in_full() -> str | None:
 
 
 def onnx() -> str | None:
-    """Seconds of a call of pruned ONNX models, and how many times as long ONNX Runtime takes."""
+    """Seconds of a call of pruned ONNX models, and how many times as long other libraries take."""
     networks = called(records := kept("onnx"))
     if not networks:
         return None
-    lines = [["model", "inputs of a call", "ours", "times as long: ONNX Runtime, median", "95 % interval"]]
+    lines = [["model", "inputs of a call", "ours", "compared with", "times as long, median", "95 % interval"]]
     for network in networks:
-        for ours, other in network.batches:
-            ratio = other.ratio
-            cells = [network.name, str(ours.batch), _call(ours)]
-            lines.append([*cells, f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}"])
+        for ours, *others in network.batches:
+            for other in others:
+                ratio, name = other.ratio, other.name + (f" ({other.lower})" if other.lower else "")
+                cells = [network.name, str(ours.batch), _call(ours), name]
+                lines.append([*cells, f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}"])
     threads = f"{records.operations[0].threads} threads"
     return table(lines, f"`benchmarks/onnx_models.py`, {threads}; {source(records.operations)}.")
 

@@ -89,7 +89,7 @@ NAMES = {
     "docs/explanation/cuda.md": "sm_70 sm_80 sm_120 H100 L2",
     "docs/explanation/engine-cpu.md": "float32",
     "docs/explanation/engines.md": "float32",
-    "docs/explanation/latency.md": "float64",
+    "docs/explanation/latency.md": "float32 float64",
     "docs/explanation/onnx.md": "float16 float32",
     "docs/explanation/ranks.md": "MPI-3",
     "docs/explanation/reductions.md": "float32 float64",

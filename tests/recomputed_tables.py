@@ -511,34 +511,50 @@ def models() -> Rows:
 
 
 def calls() -> Rows:
-    names = sorted({program(other) for _, others in latest("calls") for other in others})
+    names = {program(other): lower(other) for _, others in latest("calls") for other in others}
     rows = []
     for ours, others in latest("calls"):
         ratios = {program(other): pairs(ours, other) for other in others}
-        rows.append([ours["problem"]["batch_columns"], middle(ours), *map(ratios.get, names)])
-    return ["inputs of a call", "ours", *names], rows
+        rows.append([ours["problem"]["batch_columns"], middle(ours), *map(ratios.get, sorted(names))])
+    heads = [name + (f" ({names[name]})" if names[name] else "") for name in sorted(names)]
+    return ["inputs of a call", "ours", *heads], rows
 
 
 def calls_in_full() -> Rows:
-    head = ["Program", "Inputs per call", "Median time", "Inputs a second", "Times as long as ours", "Weights"]
+    head = ["Program", "Inputs per call", "Median time", "Inputs a second", "Times as long as ours", "Precision"]
+    head += ["Largest error", "Weights", "Version and layout"]
     rows = []
     for ours, others in latest("calls"):
         for record in sorted([ours, *others], key=lambda one: (one is not ours, pairs(ours, one).number)):
             count, used = ours["problem"]["batch_columns"], record["program"]["threads_used"]
             alone = [f"{used} thread{'s' * (used > 1)} used"] * (used < record["threads"])
             version = "; ".join([record["program"]["version"], *alone, record["program"]["notes"]["layout"]])
-            cells = middle(record), count / middle(record).number, pairs(ours, record), float(record["matrix_bytes"])
-            rows.append([program(record), count, *cells, version])
-    return [*head, "Version and layout"], rows
+            cells = [middle(record), count / middle(record).number, pairs(ours, record)]
+            cells += [record["program"]["notes"].get("precision"), record["verification"].get("error")]
+            rows.append([program(record), count, *cells, float(record["matrix_bytes"]), version])
+    if not any(row[5] for row in rows):  # records of before programs said their precision
+        return [*head[:5], *head[7:]], [[*row[:5], *row[7:]] for row in rows]
+    return head, rows
 
 
 def onnx() -> Rows:
     rows = []
-    for ours, (other,) in latest("onnx"):
-        ratio, problem = pairs(ours, other), ours["problem"]
-        low, high = ratio.ends()
-        rows.append([problem["network"], problem["batch_columns"], middle(ours), ratio, [low, " to ", high]])
-    return ["model", "inputs of a call", "ours", "times as long: ONNX Runtime, median", "95 % interval"], rows
+    for ours, others in latest("onnx"):
+        for other in sorted(others, key=lambda one: pairs(ours, one).number):
+            ratio, problem = pairs(ours, other), ours["problem"]
+            low, high = ratio.ends()
+            name = program(other)
+            if lower(other):
+                name = [f"{name} ({lower(other)}, error ", other["verification"]["error"], ")"]
+            cells = [problem["network"], problem["batch_columns"], middle(ours), name]
+            rows.append([*cells, ratio, [low, " to ", high]])
+    return ["model", "inputs of a call", "ours", "compared with", "times as long, median", "95 % interval"], rows
+
+
+def lower(record: Record) -> str | None:
+    """The type that a program computes in, where that is not float32."""
+    precision = record["program"]["notes"].get("precision", "float32")
+    return None if precision == "float32" else precision
 
 
 def accuracy() -> Rows:

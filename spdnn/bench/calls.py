@@ -7,20 +7,21 @@ a reference before a program is timed. What is wrong gets no number.
 
 import contextlib
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from spdnn.bench.contest import Changed, ComparisonSettings, Entrant, Pace, contest, make_programs
+from spdnn.bench.judge import Call, Judge
 from spdnn.bench.libraries.base import OURS, TimedProgram
 from spdnn.bench.libraries.numpy import blas_threads
 from spdnn.bench.libraries.onnx import OnnxFile
 from spdnn.bench.libraries.registry import PROGRAMS
 from spdnn.bench.records import Task, model_problem, operation_records
-from spdnn.core import closeness
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
@@ -31,21 +32,13 @@ from spdnn.formats import onnx_files
 from spdnn.formats.readers import network_files
 from spdnn.formats.tensors import NpzArchive
 from spdnn.ops.onnx_trial import UNKNOWN
-from spdnn.runs.records.operation_record import OperationRecord, Verification
+from spdnn.runs.records.operation_record import OperationRecord
 
 CALLS = 4  # of a turn, at least
 PACE = Pace(5, 200, warm=True, wait_for_idle=True)
 LAYERS = "it is compared on chains of pruned layers alone, and this model is none"
 SHARE = 0.5  # of the free memory, for the inputs and what the oracle makes of them
 TOLERANCE, ROUNDINGS = 1e-4, 4  # of the largest value of an output; at least so many roundings of its type
-
-
-class Call(NamedTuple):
-    """The inputs of a call; of each output the reference, and how far from it a value may be."""
-
-    inputs: tuple[np.ndarray, ...]
-    right: list[np.ndarray]
-    tolerated: list[np.ndarray]
 
 
 class NetworkCase:
@@ -174,7 +167,11 @@ class OnnxCase:
         weights = [numpy_helper.to_array(tensor) for tensor in model.graph.initializer if len(tensor.dims) > 1]
         self.entries = max(1, sum(weight.size for weight in weights))
         self.nonzeros = sum(int(np.count_nonzero(weight)) for weight in weights)
-        self.source = OnnxFile(self._path, sum(weight.nbytes for weight in weights))
+        sizes: Counter[str] = Counter()
+        for weight in weights:
+            sizes[weight.dtype.name] += weight.size
+        precision = sizes.most_common(1)[0][0] if sizes else "float32"
+        self.source = OnnxFile(self._path, sum(weight.nbytes for weight in weights), precision)
         self.layers = plural(len(model.graph.node), "node")
         self.facts = f"{self.layers}, {self.entries:,} weights, {100 * self.nonzeros / self.entries:.3g} % nonzero"
 
@@ -188,7 +185,8 @@ class Turn(TimedProgram):
     def __init__(self, model: TimedProgram, calls: Sequence[Call]):
         # Preparing for the shape of a call is part of making the program.
         model.prepare_shapes(*calls[0].inputs)
-        self.model, self.calls, self.notes = model, calls, model.notes | {"calls": len(calls)}
+        self.model, self.calls, self.precision = model, calls, model.precision
+        self.notes = model.notes | {"calls": len(calls), "precision": model.precision}
         self.name, self.kind, self.version = model.name, model.kind, model.version
         self.threads_used, self.matrix_bytes = model.threads_used, model.matrix_bytes
 
@@ -231,18 +229,7 @@ def _compare(
 ) -> tuple[list[OperationRecord], dict[str, str]]:
     """(the records of one number of inputs, why other models have none)."""
     calls = list(case.calls(batch, max(CALLS, case.inputs // batch)))
-    expected = [pair for call in calls for pair in zip(call.right, call.tolerated, strict=True)]
-
-    def judge(name: str, entrant: Entrant, out: list[Any]) -> Verification:
-        outs, worst = entrant.program.arrays(out), np.inf
-        if len(outs) == len(expected):
-            pairs = zip(outs, expected, strict=True)
-            worst = max((closeness.worst(out, *pair, nan=True) for out, pair in pairs), default=np.inf)
-        if not worst <= 1:
-            raise SpdnnError(f"outputs are off by {worst:.3g} times what rounding explains")
-        entries = sum(out.size for out in outs)
-        return Verification(entries, entries, None, case.rule, worst, entrant.digest)
-
+    judge = Judge(calls, case.reference, case.rule)
     makers = {name: partial(Turn, model.program, calls) for name, model in models.items()}
     try:
         entrants, refused, load = contest(makers, judge, PACE, comparison.seconds, Exception)

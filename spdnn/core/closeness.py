@@ -4,6 +4,7 @@ A value passes only where it was shown to be within its tolerance. What cannot b
 side, another shape, no value at all, a tolerance that is none) does not.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,24 @@ def worst(found: Any, expected: Any, tolerance: Any, nan: bool = False, empty: b
     if incomparable(found, expected, empty):
         return np.inf
     return float(excess(found, expected, tolerance, nan).max(initial=0.0))
+
+
+def relative(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+    """The largest difference of finite values / the largest finite value of `expected`, over several arrays.
+
+    Args:
+        found, expected: arrays of real numbers, those of each pair of one shape.
+
+    Returns:
+        the ratio; the difference itself where all that is expected is 0.
+    """
+    most = error = 0.0
+    for pair in zip(found, expected, strict=True):
+        ours, right = (array.astype(np.float64) for array in pair)
+        finite = np.isfinite(ours) & np.isfinite(right)
+        most = max(most, np.abs(right[finite]).max(initial=0.0))
+        error = max(error, np.abs(ours[finite] - right[finite]).max(initial=0.0))
+    return float(error / (most or 1.0))
 
 
 def disagreement(found: Any, expected: Any, tolerance: Any, nan: bool = False, empty: bool = False) -> str | None:

@@ -32,7 +32,7 @@ from spdnn.runs.records.run_record import busy_part
 NAME, TITLE = "calls", "Latency"
 LIBRARIES = {
     "scipy": "SciPy", "blas": "dense BLAS", "torch": "PyTorch", "torch-compile": "torch.compile",
-    "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO",
+    "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "openvino-f32": "OpenVINO in float32",
 }  # fmt: skip
 MOST_DRAWN, MOST_SHOWN = 4, 8  # networks
 HOW = (
@@ -40,8 +40,11 @@ HOW = (
     code("spdnn.compile"),
     ") and the other libraries ran in one process, in turns, on as many threads as each can use. A turn is several "
     "calls, after an untimed turn; weights are in place. Every output was first compared with the reference; every "
-    "timed output equals the verified one to the bit. Under each ratio: the interval of the median over pairs of "
-    "turns, and the ratio of the fastest turns, which other processes interrupt least.",
+    "timed output equals the verified one to the bit. The precision is the type that a program computes in. Its "
+    "largest error is the largest difference from the reference, divided by the largest value of the same output. A "
+    "program of lower precision than float32 rounds more, and is compared with a wider tolerance. Under each ratio: "
+    "the interval of the median over pairs of turns, and the ratio of the fastest turns, which other processes "
+    "interrupt least.",
 )
 
 
@@ -52,6 +55,7 @@ class Call:
         record: of the program; ours: of our own in the same comparison; number: of the record on the page.
         seconds: the median; rate: inputs a second.
         ratio: how many times as long as ours it took; fastest: the same of the fastest turns.
+        precision: the type that it computes in; error: of its outputs, relative to the largest; None of older records.
     """
 
     def __init__(self, record: OperationRecord, ours: OperationRecord, number: int | None) -> None:
@@ -61,6 +65,15 @@ class Call:
         self.fastest = min(record.seconds) / min(ours.seconds)
         self.seconds = statistics.median(record.seconds)
         self.rate = self.batch / self.seconds
+        precision, self.error = record.program.notes.get("precision"), record.verification.error
+        self.precision = None if precision is None else printable(precision)
+
+    @property
+    def lower(self) -> str:
+        """Where it computes in another type than float32, that type and the error, in words; else nothing."""
+        if self.precision in (None, "float32"):
+            return ""
+        return self.precision if self.error is None else f"{self.precision}, error {PERCENT.write(self.error)}"
 
 
 def _layout(call: Call) -> str:
@@ -83,6 +96,8 @@ CALLS = Table(
             below=lambda call: None if call.is_ours
             else (between(*call.ratio[1:3], RATIO), "; fastest ", Number(call.fastest, RATIO)),
         ),
+        Column("Precision", lambda call: call.precision),
+        Column("Largest error", lambda call: call.error, PERCENT),
         Column("Weights", lambda call: call.record.matrix_bytes, BYTES),
         Column("Version and layout", _layout),
     ],
@@ -148,6 +163,7 @@ def _compared(calls: Sequence[Call]) -> str:
     texts, alike = [], []
     for call in calls:
         name, ratio = LIBRARIES.get(call.name, call.name), call.ratio
+        name += f" ({call.lower})" if call.lower else ""
         if ratio.resamples and ratio.low <= 1 <= ratio.high:
             alike.append(name)
             continue
@@ -171,10 +187,11 @@ def section(collection: Collection) -> Section | None:
 
 def _part(called: Called, name: str, drawn: bool) -> Part:
     newest, threads = called.newest, plural(called.newest.threads, "thread")
+    rules = dict.fromkeys(call.record.verification.rule for calls in called.batches for call in calls)
     about: Phrase = (
         f"{newest.problem.layer}, {plural(newest.problem.nonzeros, 'nonzero weight')}, ",
         Number(newest.problem.sparsity, PERCENT),
-        f" sparse; {newest.device.name}. Verified: {newest.verification.rule}.",
+        f" sparse; {newest.device.name}. Verified: {'; '.join(rules)}.",
     )  # fmt: skip
     blocks: list[Block] = [Paragraph(about, "soft"), Paragraph(f"{'. '.join(called.results)}.")]
     blocks += [_throughput(called, name)] if drawn else []

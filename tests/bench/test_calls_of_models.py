@@ -13,8 +13,9 @@ from spdnn.bench import calls
 from spdnn.bench.calls import OnnxCase
 from spdnn.bench.contest import ComparisonSettings
 from spdnn.bench.libraries.onnx import OnnxRuntime
-from spdnn.cli.bench_model import _case
+from spdnn.cli.bench_model import _case, _print
 from spdnn.core.request import READING
+from spdnn.core.table import PERCENT
 from spdnn.runs.records.files import check_content
 from spdnn.runs.records.operation_record import OperationRecord
 
@@ -45,9 +46,14 @@ def compared(case, *libraries):
     return [(records[0].problem.batch_columns, records, refused) for records, refused in groups]
 
 
+def rounded(y):
+    """float32 with the digits of bfloat16."""
+    return (y.view(np.uint32) + 0x8000 & 0xFFFF0000).view(np.float32)
+
+
 @pytest.fixture
 def openvino(monkeypatch):
-    """A module that takes what OpenVINO's does, and computes with ONNX Runtime."""
+    """A module that takes what OpenVINO's does, and computes with ONNX Runtime; by default it rounds to bfloat16."""
     import onnxruntime
 
     class Compiled:
@@ -57,13 +63,16 @@ def openvino(monkeypatch):
             self.model, self.device, self.options = model, device, options
 
         def get_property(self, name):
+            if name == "INFERENCE_PRECISION_HINT":
+                return SimpleNamespace(to_string=lambda: self.options.get(name, "bf16"))
             return self.options[name]
 
         def __call__(self, x):
             assert [list(one.shape) for one in x] == list(self.model.shapes.values())
             session = onnxruntime.InferenceSession(self.model.source, providers=["CPUExecutionProvider"])
             names = [argument.name for argument in session.get_inputs()]
-            return dict(enumerate(session.run(None, dict(zip(names, x, strict=True)))))
+            y, place = session.run(None, dict(zip(names, x, strict=True)))
+            return {0: y if "INFERENCE_PRECISION_HINT" in self.options else rounded(y), 1: place}
 
     class Model:
         def __init__(self, source):
@@ -83,10 +92,12 @@ def test_every_program_has_a_verified_record_of_each_batch(given, tmp_path, open
     path, file, rng = saved(tmp_path / "a.onnx"), tmp_path / "x.npz", np.random.default_rng(1)
     np.savez(file, x=rng.standard_normal((5, 3, 8)), ids=rng.integers(0, 50, (5, 3)))
     case = OnnxCase("mine", path, 2, [1, 7], str(file) if given else None)
-    for batch, records, refused in compared(case, "onnxruntime", "openvino", "scipy", "torch"):
+    for batch, records, refused in compared(case, "onnxruntime", "openvino-f32", "scipy", "torch"):
         assert refused == dict.fromkeys(["scipy", "torch"], calls.LAYERS)
-        assert [record.program.name for record in records] == ["ours", "onnxruntime", "openvino"]
+        assert [record.program.name for record in records] == ["ours", "onnxruntime", "openvino-f32"]
         for record in records:
+            assert record.program.notes["precision"] == "float32"
+            assert record.verification.error < calls.TOLERANCE
             check_content(OperationRecord, record, "record")
             assert (record.operation, record.problem.batch_columns) == ("network", batch)
             assert record.problem.layer == "4 nodes"
@@ -96,6 +107,50 @@ def test_every_program_has_a_verified_record_of_each_batch(given, tmp_path, open
             assert "by ONNX Runtime without optimisations" in record.verification.rule
         assert "1 of 1 pruned product by spdnn" in records[0].program.notes["layout"]
         assert records[2].program.notes["layout"] == "dense, CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE = 0.75"
+
+
+def test_a_program_of_lower_precision_is_shown_as_that_with_its_error(tmp_path, openvino, capsys):
+    case = OnnxCase("mine", saved(tmp_path / "a.onnx"), 1, [2])
+    ((_, records, refused),) = compared(case, "openvino", "openvino-f32")
+    assert refused == {}
+    assert [record.program.name for record in records] == ["ours", "openvino", "openvino-f32"]
+    _, lower, same = records
+    check_content(OperationRecord, lower, "record")
+    assert (lower.program.notes["precision"], same.program.notes["precision"]) == ("bfloat16", "float32")
+    assert same.verification.error < calls.TOLERANCE < lower.verification.error < 2**-8
+    assert lower.verification.worst == pytest.approx(lower.verification.error / 0.02)
+    assert lower.verification.rule == (
+        "bfloat16: every value within 2 % of the largest of its output, by ONNX Runtime without optimisations; whole "
+        "numbers are not compared"
+    )
+    assert lower.verification.checked == 2 * 64 * 300 * lower.program.notes["calls"]
+    _print(records)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("openvino "))
+    assert f"bfloat16         {PERCENT.write(lower.verification.error)}" in line
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("float32", 0), ("float16", 0.002), ("bfloat16", 0.015)])
+def test_each_precision_has_its_tolerance(precision, allowed, tmp_path, monkeypatch):
+    """Whole numbers follow from rounded ones, so they are compared of float32 alone."""
+
+    def program(off):
+        def prepare(self, *x):
+            self.precision = precision
+
+        def arrays(self, out):
+            y, place = out
+            return [y + np.float32(off) * np.abs(y).max() * (y == y.max()), place[::-1] if allowed else place]
+
+        return type("Rounding", (OnnxRuntime,), {"prepare_shapes": prepare, "arrays": arrays})
+
+    programs = {f"off by {off}": program(off) for off in (0, 0.002, 0.015, 0.025)}
+    for name, each in programs.items():
+        monkeypatch.setitem(calls.PROGRAMS["network"], name, each)
+    case = OnnxCase("mine", saved(tmp_path / "a.onnx"), 1, [2])
+    ((_, records, refused),) = compared(case, *programs)
+    assert set(programs) - set(refused) == {name for name in programs if float(name.split()[-1]) <= allowed}
+    assert [record.program.notes["precision"] for record in records[1:]] == [precision] * len(records[1:])
+    assert all("times what rounding explains" in reason for reason in refused.values())
 
 
 SPOILT = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from spdnn.core.closeness import disagreement, excess, worst, wrong
+from spdnn.core.closeness import disagreement, excess, relative, worst, wrong
 
 NAN, INF = np.nan, np.inf
 
@@ -68,3 +68,19 @@ def test_arrays_without_values_agree_only_where_that_is_allowed():
     assert worst(none, none, 1.0, empty=True) == 0
     assert disagreement(none, none, 1.0, empty=True) is None
     assert worst(none, np.empty((0, 5)), 1.0, empty=True) == INF
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "error"),
+    [
+        ([[1.0, 4.5], [2.0]], [[1.0, 4.0], [2.0]], 0.125),
+        ([[1.0], [2.0]], [[1.0], [-8.0]], 1.25),
+        ([[3e38]], [[-3e38]], 2.0),
+        ([[INF, NAN, 1.0]], [[INF, NAN, 2.0]], 0.5),
+        ([[0.0]], [[0.0]], 0.0),
+        ([[0.25]], [[0.0]], 0.25),
+        ([[]], [[]], 0.0),
+    ],
+)
+def test_the_largest_difference_is_relative_to_the_largest_value(found, expected, error):
+    assert relative(*([np.float32(part) for part in each] for each in (found, expected))) == pytest.approx(error)

@@ -25,13 +25,16 @@ def calls():
             for name, scale in (("ours", 0.001), ("scipy", 0.003), ("blas", 0.002))]  # fmt: skip
 
 
+CALLED = "Calls by batch size: my net, 2 threads"
+
+
 def networks(records):
     return called(collected(operations=records))
 
 
 def test_a_row_for_each_batch_and_program_with_its_numbers():
     section = section_of("calls", collected(operations=calls()))
-    table = table_of(section, "Calls by batch size: my net, 2 threads")
+    table = table_of(section, CALLED)
     names = ("inputs_per_call", "median_time_seconds", "inputs_a_second", "times_as_long_as_ours")
     rows = [(row["program"], *(float(row[name]) for name in names)) for row in cells(table)]
     assert rows == [
@@ -47,6 +50,23 @@ def test_a_row_for_each_batch_and_program_with_its_numbers():
     (figure,) = figures_of(section).values()
     assert figure.title == "Inputs a second by inputs of a call, my net"
     assert [tuple(row[:5]) for row in figure.rows] == [(name, b, s, rate, t) for name, b, s, rate, t in rows]
+
+
+def test_the_precision_and_the_error_of_each_program():
+    precisions = {"ours": ("float32", 2e-7), "openvino": ("bfloat16", 0.0046), "openvino-f32": ("float32", 3e-7)}
+    records = [call(name, 1, (s, s, s)) for name, s in zip(precisions, (0.002, 0.001, 0.004), strict=True)]
+    for record, (precision, error) in zip(records, precisions.values(), strict=True):
+        record["program"]["notes"]["precision"] = precision
+        record["verification"] |= {"error": error, "rule": f"within rounding of {precision}"}
+    section = section_of("calls", collected(operations=records))
+    rows = [(row["program"], row["precision"], float(row["largest_error"])) for row in cells(table_of(section, CALLED))]
+    assert rows == [(name, *precisions[name]) for name in ("ours", "openvino", "openvino-f32")]
+    (one,) = networks(records)
+    assert one.results == [
+        "1 input takes 2.00 ms: 2.0 times slower than OpenVINO (bfloat16, error 0.460 %), "
+        "2.0 times as fast as OpenVINO in float32"
+    ]
+    assert "Verified: within rounding of float32; within rounding of bfloat16." in told(section)
 
 
 def test_a_ratio_whose_interval_has_1_in_it_is_no_difference():

@@ -83,6 +83,7 @@ class TimedProgram(abc.ABC):
             none, by module, the extra that installs it.
         version: of the library; notes: how threads were set, layout; values that JSON can hold.
         threads_used: one where a library has no threads.
+        precision: of a model, the type that it computes in: float32, bfloat16, float16.
         matrix_bytes: of all weights, or of the sparse matrix, as the program holds them (of its positions, where values
             play no part).
         attention_bytes: of masks and scores, of a whole model with attention.
@@ -96,6 +97,7 @@ class TimedProgram(abc.ABC):
     version: str
     notes: dict
     threads_used: int
+    precision: str = "float32"
     matrix_bytes: int
     attention_bytes: int | None = None
 

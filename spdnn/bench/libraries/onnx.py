@@ -1,7 +1,7 @@
 """ONNX Runtime and OpenVINO: a model's own file, or the graph of a network with dense weights, made in memory."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,13 +15,15 @@ from spdnn.formats import onnx_files
 MOST_ONNX = 2**31  # bytes of a model that protobuf can hold
 SPARSE_RATE = "CPU_SPARSE_WEIGHTS_DECOMPRESSION_RATE"  # OpenVINO decompresses weights with more zeros than this part
 RATE = 0.75
+PRECISION, PRECISIONS = "INFERENCE_PRECISION_HINT", {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
 class OnnxFile(NamedTuple):
-    """An ONNX model that is no chain of pruned layers; nbytes: of its weights."""
+    """An ONNX model that is no chain of pruned layers; nbytes: of its weights; precision: the type of most of them."""
 
     path: str
     nbytes: int
+    precision: str = "float32"
 
 
 class OnnxRuntime(TimedProgram):
@@ -32,6 +34,7 @@ class OnnxRuntime(TimedProgram):
 
     def __init__(self, network: Network | OnnxFile, threads: int):
         model, self.matrix_bytes = _onnx(network)
+        self.precision = precision_of(network)
         self.session = onnx_files.session(model, lambda options: setattr(options, "intra_op_num_threads", threads))
         self.names = [argument.name for argument in self.session.get_inputs()]
         self.version, self.threads_used = f"ONNX Runtime {onnx_files.runtime().__version__}", threads
@@ -48,10 +51,13 @@ class OnnxRuntime(TimedProgram):
 
 
 class OpenVino(TimedProgram):
-    """The same models, compiled for the shapes of each batch; weights with many zeros are decompressed."""
+    """The same models as users run them, compiled for the shapes of each batch: on processors with instructions for
+    bfloat16, OpenVINO computes in it unless it is asked not to. Weights with many zeros are decompressed.
+    """
 
     name, kind, takes = "openvino", DENSE, (Network, OnnxFile)
     needs = MappingProxyType({"onnx": "onnx", "openvino": "openvino"})
+    options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, network: Network | OnnxFile, threads: int):
         sys.modules.setdefault("openvino_telemetry", None)  # else the import writes into the home folder
@@ -60,10 +66,8 @@ class OpenVino(TimedProgram):
         model, self.matrix_bytes = _onnx(network)
         self.core = openvino.Core()
         self.model = self.core.read_model(model)
-        self.options = {
-            "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": "f32", SPARSE_RATE: RATE,
-        }  # fmt: skip
+        shared = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY", SPARSE_RATE: RATE}
+        self.options = shared | self.options
         self.version, self.threads_used = f"OpenVINO {openvino.__version__}", threads
         self.notes: dict[str, Any] = {"threads_set": f"INFERENCE_NUM_THREADS = {threads}"}
 
@@ -72,6 +76,8 @@ class OpenVino(TimedProgram):
         self.compiled = self.core.compile_model(self.model, "CPU", self.options)
         rate = float(self.compiled.get_property(SPARSE_RATE))
         self.notes["layout"] = f"dense, {SPARSE_RATE} = {rate:.3g}"
+        chosen = self.compiled.get_property(PRECISION).to_string()
+        self.precision = PRECISIONS.get(chosen, chosen)
 
     def convert_inputs(self, *x: np.ndarray) -> list:
         return list(x)
@@ -81,6 +87,17 @@ class OpenVino(TimedProgram):
 
     def arrays(self, out: Any) -> Sequence[np.ndarray]:
         return [out[port] for port in self.compiled.outputs]
+
+
+class OpenVinoFloat32(OpenVino):
+    """The same, asked to compute in float32."""
+
+    name, options = "openvino-f32", MappingProxyType({PRECISION: "f32"})
+
+
+def precision_of(network: Network | OnnxFile) -> str:
+    """The type that a library computes in which takes that of the model."""
+    return network.precision if isinstance(network, OnnxFile) else "float32"
 
 
 def _onnx(network: Network | OnnxFile) -> tuple[str | bytes, int]:

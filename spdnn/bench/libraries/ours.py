@@ -10,7 +10,7 @@ import numpy as np
 
 from spdnn.api import compile as compiled
 from spdnn.bench.libraries.base import OURS, Product, TimedProgram
-from spdnn.bench.libraries.onnx import OnnxFile
+from spdnn.bench.libraries.onnx import OnnxFile, precision_of
 from spdnn.core.network import Layer, Network
 from spdnn.kernels import dispatch, tiles
 from spdnn.ops.cpu import CpuBackend
@@ -127,6 +127,7 @@ class OurModel(OurProgram):
     def __init__(self, network: Network | OnnxFile, threads: int):
         self.file, self.matrix_bytes = network if isinstance(network, OnnxFile) else None, network.nbytes
         self.threads_used, self.notes = threads, {"threads_set": f"{threads} of the model"}
+        self.precision = precision_of(network)
         self.model: Any = None
         if isinstance(network, Network):
             self.model = compiled(network, threads=threads)

@@ -6,7 +6,7 @@ from spdnn.bench.contest import usable
 from spdnn.bench.libraries.base import OURS, TimedProgram
 from spdnn.bench.libraries.mkl import MklDenseProduct, MklProduct
 from spdnn.bench.libraries.numpy import BlasModel, BlasProduct, EinsumProduct
-from spdnn.bench.libraries.onnx import OnnxRuntime, OpenVino
+from spdnn.bench.libraries.onnx import OnnxRuntime, OpenVino, OpenVinoFloat32
 from spdnn.bench.libraries.ours import OurModel, OurProduct, OurProductInOrder
 from spdnn.bench.libraries.scipy import ScipyModel, ScipyProduct
 from spdnn.bench.libraries.torch import TorchCompiledModel, TorchModel, TorchProduct
@@ -16,7 +16,16 @@ from spdnn.runs.records.operation_record import PRODUCTS
 _CLASSES = {
     "spmm": (OurProduct, OurProductInOrder, MklProduct, TorchProduct, ScipyProduct, BlasProduct, MklDenseProduct),
     "sddmm": (OurProduct, OurProductInOrder, TorchProduct, EinsumProduct, BlasProduct, MklDenseProduct),
-    "network": (OurModel, ScipyModel, BlasModel, TorchModel, TorchCompiledModel, OnnxRuntime, OpenVino),
+    "network": (
+        OurModel,
+        ScipyModel,
+        BlasModel,
+        TorchModel,
+        TorchCompiledModel,
+        OnnxRuntime,
+        OpenVino,
+        OpenVinoFloat32,
+    ),
 }
 PROGRAMS: dict[str, dict[str, type[TimedProgram]]] = {
     operation: {kind.name: kind for kind in kinds} for operation, kinds in _CLASSES.items()

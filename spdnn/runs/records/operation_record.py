@@ -113,7 +113,8 @@ class Program(Record):
 
     Attributes:
         kind: ours; sparse: another library on the nonzeros; dense: all of the matrix, zeros too.
-        notes: how threads were set, the layout, and of ours the instruction set, setting and swizzle; free.
+        notes: how threads were set, the layout, of calls of a model the precision of the arithmetic (float32, bfloat16,
+            ...), and of ours the instruction set, setting and swizzle; free.
     """
 
     name: Annotated[Name, column("engine")]
@@ -130,17 +131,19 @@ class DeviceRecord(NamedTuple):
     name: str
 
 
-class Verification(Record):
+class Verification(Record, omit_defaults=True):
     """How the output was compared: with float64, by spdnn.ops.oracle, of a network by spdnn.engines.oracle, which share
     no code with the kernels; a model with itself in the other arithmetic; an ONNX model that is no chain of layers with
     ONNX Runtime, which `rule` then names. Every timed output was the same to the bit.
 
     Attributes:
-        entries: of the output.
+        entries: of the output; of a program of lower precision, without the whole numbers, which rounding can change.
         checked: that were compared, each with its own tolerance.
         seed: of the sample; null where all were compared.
         worst: the largest error / its tolerance.
         digest: of the verified output.
+        error: of calls of a model: the largest difference from the reference / the largest value of the same output,
+            over all calls of a turn; absent of other operations.
     """
 
     entries: Positive
@@ -149,6 +152,7 @@ class Verification(Record):
     rule: Annotated[str, Meta(min_length=1, max_length=300)]
     worst: Amount
     digest: Digest
+    error: Amount | None = None
 
     def claims(self, record: "OperationRecord") -> Iterator[Claim]:
         """It passed."""
