@@ -111,7 +111,8 @@ def contest(
                 entrant.digest = entrant.program.digest(out)
                 entrant.verdict = judge(name, entrant, out)
         # Take turns, so that a disturbance of the machine meets all programs; verify each timed output.
-        watch, rounds, end = LoadMonitor(), 0, time.perf_counter() + seconds
+        watch, before = LoadMonitor(), _own_processor_seconds(entrants)
+        rounds, end = 0, time.perf_counter() + seconds
         while rounds < pace.least or (rounds < pace.most and time.perf_counter() < end):
             for name in [name for name in entrants if name not in refused]:
                 check_ended()
@@ -121,7 +122,15 @@ def contest(
                     for _ in range(pace.each):
                         _time_once(name, entrants[name], pace.warm)
             rounds += 1
-        return {name: entrant for name, entrant in entrants.items() if name not in refused}, refused, watch.load()
+        usage = watch.usage()
+        # A process that a program has started is no other work.
+        usage = usage._replace(ours=usage.ours + _own_processor_seconds(entrants) - before)
+        load = measure.load_of([usage])
+        return {name: entrant for name, entrant in entrants.items() if name not in refused}, refused, load
+
+
+def _own_processor_seconds(entrants: Mapping[str, Entrant]) -> float:
+    return sum(entrant.program.own_processor_seconds for entrant in entrants.values())
 
 
 def make_programs(
@@ -155,7 +164,7 @@ def _time_once(name: str, entrant: Entrant, warm: bool) -> None:
     if warm:
         program()
     out, seconds = measure.time_call(program)
-    entrant.seconds.append(seconds)
+    entrant.seconds.append(seconds if program.own_seconds is None else program.own_seconds)
     if (imbalance := program.imbalance()) is not None:
         entrant.imbalances.append(imbalance)
     check_same(name, program.digest(out), entrant.digest)

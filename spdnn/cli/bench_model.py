@@ -16,8 +16,9 @@ FILE = "calls.jsonl"
 def add(command) -> None:
     command.description = (
         "Time calls of your model on batches of inputs with spdnn.compile and with other libraries. SciPy (sparse),\n"
-        "dense BLAS, PyTorch and torch.compile run chains of layers; ONNX Runtime and OpenVINO run any ONNX model,\n"
-        "OpenVINO in its default precision and in float32. Each row says the precision and the error of its program.\n"
+        "dense BLAS, PyTorch and torch.compile run chains of layers; ONNX Runtime, OpenVINO, MNN and DeepSparse run\n"
+        "any ONNX model. OpenVINO runs in its default precision and in float32. Each row says the precision and the\n"
+        "error of its program.\n"
         "All outputs are first compared: of a chain with a float64 reference, of another model with ONNX Runtime.\n"
         "Programs take turns on the same threads; a turn is several calls. A time is the mean over a turn. A ratio is\n"
         "the median over turns with its 95 % interval, followed by the ratio of the fastest turns."
@@ -26,8 +27,8 @@ def add(command) -> None:
     command.add_argument(
         "--against",
         metavar="LIST",
-        help="other libraries: scipy, blas (NumPy's, dense), torch, torch-compile, onnxruntime, openvino and "
-        "openvino-f32, joined by commas (default: all that are installed)",
+        help="other libraries: scipy, blas (NumPy's, dense), torch, torch-compile, onnxruntime, openvino, "
+        "openvino-f32, mnn and deepsparse, joined by commas (default: all that are installed)",
     )
     command.add_argument(
         "--batches", type=arguments.positives, metavar="LIST",

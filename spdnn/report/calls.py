@@ -32,7 +32,8 @@ from spdnn.runs.records.run_record import busy_part
 NAME, TITLE = "calls", "Latency"
 LIBRARIES = {
     "scipy": "SciPy", "blas": "dense BLAS", "torch": "PyTorch", "torch-compile": "torch.compile",
-    "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "openvino-f32": "OpenVINO in float32",
+    "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "openvino-f32": "OpenVINO in float32", "mnn": "MNN",
+    "deepsparse": "DeepSparse",
 }  # fmt: skip
 MOST_DRAWN, MOST_SHOWN = 4, 8  # networks
 HOW = (

@@ -12,6 +12,7 @@ from refusals import refuses
 from spdnn.bench import calls
 from spdnn.bench.calls import OnnxCase
 from spdnn.bench.contest import ComparisonSettings
+from spdnn.bench.libraries import mnn as mnn_library
 from spdnn.bench.libraries.onnx import OnnxRuntime
 from spdnn.cli.bench_model import _case, _print
 from spdnn.core.request import READING
@@ -85,6 +86,56 @@ def openvino(monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(Core=lambda: core, __version__="1"))
     monkeypatch.setitem(sys.modules, "openvino_telemetry", None)
     return Compiled
+
+
+@pytest.fixture
+def mnn(monkeypatch):
+    """A module that takes what MNN's does, and computes with ONNX Runtime into the memory of its call before."""
+    import onnxruntime
+
+    class Module:
+        def __init__(self, path, names, outputs, precision_mode, **settings):
+            assert (precision_mode, settings) == ("high", {"backend": "cpu", "thread_num": 2})
+            self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+            assert outputs == [output.name for output in self.session.get_outputs()]
+            self.names, self.outs = names, {}
+
+        def forward(self, x):
+            feed = {name: one.astype(np.int64 if one.dtype == np.int32 else one.dtype)
+                    for name, one in zip(self.names, x, strict=True)}  # fmt: skip
+            for number, out in enumerate(self.session.run(None, feed)):
+                self.outs.setdefault((number, out.shape), np.empty_like(out))[...] = out
+            return [SimpleNamespace(read=lambda out=out: out) for out in self.outs.values()]
+
+    def const(values, shape, layout, kind):
+        assert (list(values.shape), layout, values.dtype) == (shape, "nchw", kind)
+        return values
+
+    expr = SimpleNamespace(
+        Backend=SimpleNamespace(CPU="cpu"), PrecisionMode=SimpleNamespace(High="high"), const=const,
+        data_format=SimpleNamespace(NCHW="nchw"), dtype=SimpleNamespace(float=np.float32, int=np.int32),
+    )  # fmt: skip
+    nn = SimpleNamespace(load_module_from_file=Module)
+    for name, module in {
+        "MNN": SimpleNamespace(expr=expr, nn=nn, version=lambda: "9"),
+        "MNN.expr": expr,
+        "MNN.nn": nn,
+    }.items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+def test_mnn_runs_what_its_converter_makes(tmp_path, mnn, monkeypatch):
+    case = OnnxCase("mine", saved(tmp_path / "a.onnx"), 2, [3])
+    monkeypatch.setattr(mnn_library, "CONVERT", "print('Start'); raise SystemExit('These Op Not Support: x')")
+    ((_, _, refused),) = compared(case, "mnn")
+    assert refused["mnn"] == "its converter makes no model of this one; it says: These Op Not Support: x"
+    monkeypatch.setattr(
+        mnn_library, "CONVERT", "import shutil, sys; shutil.copy(sys.argv[4], sys.argv[6]); print('it prints')"
+    )
+    ((_, (_, record), refused),) = compared(case, "mnn")
+    check_content(OperationRecord, record, "record")
+    assert (refused, record.program.version, record.program.notes["precision"]) == ({}, "MNN 9", "float32")
+    assert record.matrix_bytes == (tmp_path / "a.onnx").stat().st_size
 
 
 @pytest.mark.parametrize("given", [False, True])

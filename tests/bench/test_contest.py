@@ -61,6 +61,15 @@ def test_programs_are_made_and_verified_before_they_take_turns():
         assert (len(entrant.seconds), entrant.imbalances, entrant.verdict) == (4, 4 * [1.5], 0)
 
 
+def test_a_program_in_a_process_of_its_own_has_its_own_clocks(monkeypatch):
+    """Its seconds are the samples, and its processor seconds are no other work: here they are less than none."""
+    monkeypatch.setattr(Program, "own_seconds", 7.0)
+    monkeypatch.setattr(Program, "own_processor_seconds", property(lambda self: -1e9 * self.runs))
+    entrants, _, load, _ = run(Pace(2, 2))
+    assert entrants["other"].seconds == [7.0, 7.0]
+    assert load.others in (None, 1.0)
+
+
 @pytest.mark.parametrize("step", ["make", "verify", "judge", "warm", "time", "change"])
 def test_another_library_is_refused_with_its_reason_and_ours_may_not_fail(step):
     pace = Pace(1, 1, warm=True)

@@ -87,6 +87,8 @@ class TimedProgram(abc.ABC):
         matrix_bytes: of all weights, or of the sparse matrix, as the program holds them (of its positions, where values
             play no part).
         attention_bytes: of masks and scores, of a whole model with attention.
+        own_seconds: of the last turn, by the clock of the program, where it runs in a process of its own; None: the
+            contest's clock counts. own_processor_seconds: that this process has taken so far.
     """
 
     name: str
@@ -100,6 +102,8 @@ class TimedProgram(abc.ABC):
     precision: str = "float32"
     matrix_bytes: int
     attention_bytes: int | None = None
+    own_seconds: float | None = None
+    own_processor_seconds: float = 0.0
 
     @classmethod
     def missing(cls) -> str | None:
@@ -125,6 +129,10 @@ class TimedProgram(abc.ABC):
     def convert_inputs(self, *x: np.ndarray) -> Any:
         """The inputs of a call as the library takes them; of a network, rows of float32 (inputs, neurons)."""
         return x[0]
+
+    def turn(self, inputs: Sequence[Any]) -> list[Any]:
+        """What several calls give, one after the other."""
+        return [self(each) for each in inputs]
 
     def array(self, out: Any) -> np.ndarray:
         """The only output of a call."""

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -108,6 +109,16 @@ def _onnx(network: Network | OnnxFile) -> tuple[str | bytes, int]:
     if size >= MOST_ONNX:
         raise Unavailable(f"{size:,} bytes of dense weights; a graph in memory holds {MOST_ONNX:,}")
     return onnx_graph(network), size
+
+
+def model_file(network: Network | OnnxFile, folder: str) -> tuple[Path, int]:
+    """The file of an ONNX model, written to `folder` where there is none, and the bytes of its weights."""
+    model, nbytes = _onnx(network)
+    if isinstance(model, str):
+        return Path(model).absolute(), nbytes
+    path = Path(folder, "model.onnx")
+    path.write_bytes(model)
+    return path, nbytes
 
 
 def onnx_graph(network: Network) -> bytes:

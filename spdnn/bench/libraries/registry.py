@@ -4,7 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from spdnn.bench.contest import usable
 from spdnn.bench.libraries.base import OURS, TimedProgram
+from spdnn.bench.libraries.deepsparse import DeepSparse
 from spdnn.bench.libraries.mkl import MklDenseProduct, MklProduct
+from spdnn.bench.libraries.mnn import Mnn
 from spdnn.bench.libraries.numpy import BlasModel, BlasProduct, EinsumProduct
 from spdnn.bench.libraries.onnx import OnnxRuntime, OpenVino, OpenVinoFloat32
 from spdnn.bench.libraries.ours import OurModel, OurProduct, OurProductInOrder
@@ -17,16 +19,10 @@ _CLASSES = {
     "spmm": (OurProduct, OurProductInOrder, MklProduct, TorchProduct, ScipyProduct, BlasProduct, MklDenseProduct),
     "sddmm": (OurProduct, OurProductInOrder, TorchProduct, EinsumProduct, BlasProduct, MklDenseProduct),
     "network": (
-        OurModel,
-        ScipyModel,
-        BlasModel,
-        TorchModel,
-        TorchCompiledModel,
-        OnnxRuntime,
-        OpenVino,
-        OpenVinoFloat32,
+        OurModel, ScipyModel, BlasModel, TorchModel, TorchCompiledModel, OnnxRuntime, OpenVino, OpenVinoFloat32, Mnn,
+        DeepSparse,
     ),
-}
+}  # fmt: skip
 PROGRAMS: dict[str, dict[str, type[TimedProgram]]] = {
     operation: {kind.name: kind for kind in kinds} for operation, kinds in _CLASSES.items()
 }
