@@ -39,6 +39,7 @@ PACE = Pace(5, 200, warm=True, wait_for_idle=True)
 LAYERS = "it is compared on chains of pruned layers alone, and this model is none"
 SHARE = 0.5  # of the free memory, for the inputs and what the oracle makes of them
 TOLERANCE, ROUNDINGS = 1e-4, 4  # of the largest value of an output; at least so many roundings of its type
+FORMS = 4  # times what ONNX Runtime's optimisations change of an output, at least
 
 
 class NetworkCase:
@@ -87,25 +88,32 @@ class OnnxCase:
         batches: sizes of the first dimension of each input that leaves it free; None: usual ones.
         given: an .npz file with an array for each input; None: they are drawn anew for each call.
 
+    Attributes:
+        spread: what ONNX Runtime's optimisations change at most of an output of the calls so far / its largest value.
+
     Raises:
         InputError: a model that ONNX Runtime does not run, arrays or batches that it does not take.
     """
 
     reference = "ONNX Runtime without optimisations"
     rule = (
-        f"every value within {TOLERANCE:g} of the largest of its output, by ONNX Runtime without optimisations; "
-        "whole numbers equal"
+        f"every value within {TOLERANCE:g} of the largest of its output, or {FORMS} times what ONNX Runtime's "
+        "optimisations change, by ONNX Runtime without optimisations; whole numbers equal"
     )
     inputs, work = 16, (0, 0)
     BATCHES = (1, 8)
 
     def __init__(self, name: str, path: str, threads: int, batches: Sequence[int] | None, given: str | None = None):
-        def plain(options: Any) -> None:
-            onnx_files.without_optimisations(options)
+        def usual(options: Any) -> None:
             options.intra_op_num_threads = threads
 
+        def plain(options: Any) -> None:
+            onnx_files.without_optimisations(options)
+            usual(options)
+
         graph = onnx_files.OnnxGraph.read(path)
-        self.name, self._path, self._session, self._signature = name, path, graph.session(plain), graph.signature
+        self.name, self._path, self._signature, self.spread = name, path, graph.signature, 0.0
+        self._plain, self._optimised = graph.session(plain), graph.session(usual)
         self._free = [bool(each.shape) and not isinstance(each.shape[0], int) for each in self._signature.inputs]
         self.batches = list(batches or self.BATCHES) if any(self._free) else self._fixed_batches(batches)
         self._given = None if given is None else self._read(given)
@@ -118,19 +126,28 @@ class OnnxCase:
         for call in range(count):
             feed = self._feed(batch, call)
             try:
-                right = self._session.run(None, feed)
+                right, other = self._plain.run(None, feed), self._optimised.run(None, feed)
             except Exception as error:  # of many types, none of them public
                 raise InputError(f"{self._path}: {onnx_files.reason(error)}") from error
             if not all(isinstance(expected, np.ndarray) and expected.dtype.kind in "biuf" for expected in right):
                 raise InputError(f"{self._path}: it has outputs that are no numbers, which cannot be compared")
-            # Whole numbers must be equal; others may differ by a part of the output's largest magnitude.
-            tolerated = []
-            for expected in right:
-                real = expected.dtype.kind == "f"
-                part = max(TOLERANCE, ROUNDINGS * float(np.finfo(expected.dtype).eps)) if real else 0.0
-                most = np.abs(expected[np.isfinite(expected)]).max(initial=0) if real else 0.0
-                tolerated.append(np.full(expected.shape, part * most))
+            tolerated = [self._tolerated(*forms) for forms in zip(right, other, strict=True)]
             yield Call(tuple(feed.values()), right, tolerated)
+
+    def _tolerated(self, expected: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """How far a value of an output may be from the expected one; `other`: the output with optimisations.
+
+        Whole numbers must be equal. Others may differ by a part of the output's largest magnitude: deep models, and
+        outputs that are small differences of large values, amplify the rounding of sums whose order is free.
+        """
+        if expected.dtype.kind != "f":
+            return np.zeros(expected.shape)
+        finite = np.isfinite(expected) & np.isfinite(other)
+        largest = float(np.abs(expected[finite]).max(initial=0))
+        changed = float(np.abs(expected[finite] - other[finite]).max(initial=0))
+        self.spread = max(self.spread, changed / largest if largest else 0.0)
+        part = max(TOLERANCE, ROUNDINGS * float(np.finfo(expected.dtype).eps))
+        return np.full(expected.shape, max(part * largest, FORMS * changed))
 
     def _feed(self, batch: int, call: int) -> dict[str, np.ndarray]:
         if self._given is None:

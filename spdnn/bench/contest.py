@@ -18,7 +18,7 @@ import numpy as np
 
 from spdnn.core.endings import check_ended
 from spdnn.core.errors import InputError, SpdnnError, Unavailable, unknown
-from spdnn.core.load import Load, LoadMonitor
+from spdnn.core.load import Load, LoadMonitor, load_of
 from spdnn.core.safe_open import brief
 from spdnn.core.turns import wait_for_idle
 from spdnn.runs import measure
@@ -125,7 +125,7 @@ def contest(
         usage = watch.usage()
         # A process that a program has started is no other work.
         usage = usage._replace(ours=usage.ours + _own_processor_seconds(entrants) - before)
-        load = measure.load_of([usage])
+        load = load_of([usage])
         return {name: entrant for name, entrant in entrants.items() if name not in refused}, refused, load
 
 

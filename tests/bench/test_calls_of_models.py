@@ -223,6 +223,23 @@ def test_a_library_with_one_wrong_output_has_no_number(tmp_path, monkeypatch):
     assert all("times what rounding explains" in refused[name] for name in SPOILT)
 
 
+@pytest.mark.parametrize(("changed", "passes"), [(1e-3, True), (5e-4, False), (0, False)])
+def test_outputs_may_differ_by_four_times_what_optimisations_change(changed, passes, tmp_path, monkeypatch):
+    off = type("Off", (OnnxRuntime,), {"arrays": lambda self, out: [out[0] * np.float32(1.003), out[1]]})
+    monkeypatch.setitem(calls.PROGRAMS["network"], "off", off)
+    case = OnnxCase("mine", saved(tmp_path / "a.onnx"), 1, [2])
+    plain = case._plain.run
+
+    def optimised(names, feed):
+        y, place = plain(names, feed)
+        return [y * np.float32(1 + changed), place]
+
+    case._optimised = SimpleNamespace(run=optimised)
+    ((_, records, refused),) = compared(case, "off")
+    assert (len(records), [*refused]) == ((2, []) if passes else (1, ["off"]))
+    assert case.spread == pytest.approx(changed, rel=0.01, abs=1e-6)
+
+
 def test_a_model_of_fixed_shapes_has_one_batch(tmp_path):
     path = saved(tmp_path / "a.onnx", 3, 4)
     ((batch, records, _),) = compared(OnnxCase("mine", path, 1, None))
