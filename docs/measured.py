@@ -8,8 +8,8 @@ python docs/measured.py measure NAME [KIND...]
 KIND is twelve (the networks with all reductions), like-for-like (with dead inputs alone, which published exact systems
 leave out: a quarter of an hour on two idle cores), text (three of them read from official text), streamed (all of them
 within 4 GiB by the engine taskgraph), peers, ladder, unstructured, threads, ranks, spgemm, reference (the challenge's
-program: benchmarks/octave_reference.py), operations, calls, dense-calls, onnx or accuracy; all without. What was there
-of a kind is replaced.
+program: benchmarks/octave_reference.py), operations, calls, dense-calls, onnx, real-models (published models, which
+benchmarks/real_models.py downloads: half an hour) or accuracy; all without. What was there of a kind is replaced.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
 left as it is. A record without seal or commit, or of a commit whose code was changed, is refused.
 """
@@ -755,6 +755,35 @@ def onnx() -> str | None:
     return table(lines, f"`benchmarks/onnx_models.py`, {threads}; {source(records.operations)}.")
 
 
+def real() -> str | None:
+    """Seconds of a call of pruned published models, how many times as long other libraries take, and the means."""
+    networks = called(records := kept("real-models"))
+    if not networks:
+        return None
+    every = [(*network.name.rsplit("-", 1), *batch) for network in networks for batch in network.batches]
+    names = sorted({other.name for _, _, _, *others in every for other in others})
+    lines, found = [["model", "zeros", "ours", *names]], defaultdict(lambda: defaultdict(list))
+    for model, percent, ours, *others in every:
+        cells = dict.fromkeys(names, "")
+        for other in others:
+            ratio, lower = other.ratio, f"; {other.lower}" if other.lower else ""
+            cells[other.name] = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}){lower}"
+            found[percent][other.name].append(ratio.median)
+        lines.append([model, f"{percent} %", _call(ours), *cells.values()])
+    for percent, of_level in sorted(found.items()):
+        means = [
+            f"{statistics.geometric_mean(of_level[name]):.2f} (n = {len(of_level[name])})" if of_level[name] else ""
+            for name in names
+        ]
+        lines.append(["geometric mean", f"{percent} %", "", *means])
+    below = (
+        f"One input a call, {records.operations[0].threads} threads. Others in times as long as ours: the median over "
+        "pairs of turns (its 95 % interval); in the last rows the geometric mean over n models. An empty cell: the "
+        "program does not run the model, or its outputs are not right within its precision. "
+    )
+    return table(lines, f"{below}{source(records.operations)}.")
+
+
 def accuracy() -> str | None:
     """Top-1 accuracy of small models by how they are pruned, time of a call and memory, next to ONNX Runtime."""
     records = [operation for operation in kept("accuracy").operations if operation.accuracy]
@@ -870,6 +899,7 @@ MADE = (
     calls,
     calls_in_full,
     onnx,
+    real,
     accuracy,
     gpu,
     gpu_ladder,
@@ -999,6 +1029,10 @@ def run_onnx(place: Path) -> None:
         command("spdnn", "bench", "model", path.name, *words, "-o", f"calls-{path.stem}", place=place)
 
 
+def run_real_models(place: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "benchmarks/real_models.py", ".", "-o", "records"], check=True, cwd=place)
+
+
 def run_accuracy(place: Path) -> None:
     """By the Python of the environment that has PyTorch (make test-torch makes it)."""
     python = ROOT / ".venv-torch/bin/python"
@@ -1021,6 +1055,7 @@ RUNS: dict[str, Callable[[Path], None]] = {
     "calls": run_calls,
     "dense-calls": partial(run_calls, zeros=0),
     "onnx": run_onnx,
+    "real-models": run_real_models,
     "accuracy": run_accuracy,
 }
 

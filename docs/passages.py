@@ -90,7 +90,7 @@ NAMES = {
     "docs/explanation/engine-cpu.md": "float32",
     "docs/explanation/engines.md": "float32",
     "docs/explanation/latency.md": "float32 float64",
-    "docs/explanation/onnx.md": "float16 float32",
+    "docs/explanation/onnx.md": "float16 float32 SHA-256",
     "docs/explanation/ranks.md": "MPI-3",
     "docs/explanation/reductions.md": "float32 float64",
     "docs/explanation/sparse-operations.md": "float16 float32",
@@ -302,6 +302,8 @@ def passages() -> dict[str, dict[str, object]]:
                 *(100 * statistics.CONFIDENCE, 1, 100 * onnx_timing.ALIKE),
             ),
             "more than 10 % of the machine": 100 * limits.BUSY,
+            "with at least 1,024 entries": onnx_products.LEAST_WEIGHTS,
+            "sets the 80, 90 or 95 %": of_source("benchmarks/real_models.py", r"SPARSITIES = \((\d+), (\d+), (\d+)\)"),
         },
         "docs/explanation/ranks.md": {"exceed 0.6 of the node's": WEIGHTS_SHARE},
         "docs/explanation/reductions.md": {

@@ -551,6 +551,28 @@ def onnx() -> Rows:
     return ["model", "inputs of a call", "ours", "compared with", "times as long, median", "95 % interval"], rows
 
 
+def real() -> Rows | list[Rows]:
+    """The published models; no table before they are measured."""
+    every = latest("real-models")
+    names = sorted({program(other) for _, others in every for other in others})
+    rows, ratios = [], defaultdict(list)
+    for ours, others in every:
+        model, _, percent = ours["problem"]["network"].rpartition("-")
+        cells = dict.fromkeys(names)
+        for other in others:
+            ratio = pairs(ours, other)
+            ratios[int(percent), program(other)].append(ratio.number)
+            cells[program(other)] = [ratio]
+            if lower(other):
+                cells[program(other)] += [f"; {lower(other)}, error ", other["verification"]["error"]]
+        rows.append([model, int(percent) / 100, middle(ours), *cells.values()])
+    for level in sorted({level for level, _ in ratios}):
+        means = [ratios[level, name] and Value(geometric_mean(ratios[level, name]), (len(ratios[level, name]),))
+                 for name in names]  # fmt: skip
+        rows.append(["geometric mean", level / 100, None, *(mean or None for mean in means)])
+    return (["model", "zeros", "ours", *names], rows) if rows else []
+
+
 def lower(record: Record) -> str | None:
     """The type that a program computes in, where that is not float32."""
     precision = record["program"]["notes"].get("precision", "float32")
@@ -610,6 +632,6 @@ def gpu_schedules() -> Rows:
 
 
 MADE = (first, twelve, solution, text, peers, ladder, gpu_ladder, unstructured, threads, ranks, spgemm, plans, streamed)
-MADE += (operations, headlines, models, calls, calls_in_full, onnx, accuracy, gpu, gpu_schedules)
+MADE += (operations, headlines, models, calls, calls_in_full, onnx, real, accuracy, gpu, gpu_schedules)
 TABLES: dict[str, Callable[[], Rows | list[Rows]]] = {make.__name__: make for make in MADE}
 TABLES |= {"limit": limits, "gpu_products": lambda: operations("products")}

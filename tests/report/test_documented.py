@@ -7,8 +7,10 @@ import sys
 
 import pages
 import pytest
+import recomputed
+import recomputed_tables
 from records import made_record
-from test_calls import calls
+from test_calls import call, calls
 from test_scaling import strong
 
 from spdnn.core.errors import InputError
@@ -168,3 +170,42 @@ def test_tables_of_other_records(measured, tmp_path):
     assert rows["plans"][0] == "| dead inputs | 2 | 2 | -5 % | -15 % | +4 % |"
     times = "1.1 ms (n = 3, 1 to 1.2 ms) | 3.3 ms (n = 3, 3 to 3.6 ms) | 3.00 (n = 3, 3.00 to 3.00)"
     assert rows["models"][0] == f"| transformer small 256 tokens | dense | {times} | 446.5 |"
+
+
+def published_calls():
+    """Records of two models at two sparsities; OpenVINO computes in bfloat16, and does not run one of them."""
+    made = []
+    for model, percent, scale in (("net-a", 80, 1), ("net-a", 90, 2), ("net-b", 90, 8)):
+        for name, seconds in (("ours", 0.001), ("onnxruntime", 0.001 * scale), ("openvino", 0.0005 * scale)):
+            if (name, model) != ("openvino", "net-b"):
+                one = call(name, 1, (seconds, 1.1 * seconds, 1.2 * seconds), f"{model}-{percent}")
+                one["comparison"] = f"{scale:016x}"
+                if name == "openvino":
+                    one["program"]["notes"]["precision"], one["verification"]["error"] = "bfloat16", 0.004
+                made.append(one)
+    return made
+
+
+def test_published_models_have_a_row_each_and_their_means(measured, tmp_path, monkeypatch):
+    assert measured.TABLES["real"] is measured.real
+    folder = tmp_path / "results/measured/a-machine"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(measured, "ROOT", tmp_path)
+    assert measured.real() is None
+    measured.files_of.cache_clear()
+    (folder / "real-models.jsonl").write_text(sealed(published_calls()))
+    table = measured.real()
+    assert table.splitlines()[:7] == [
+        "| model | zeros | ours | onnxruntime | openvino |",
+        "|---|---|---|---|---|",
+        "| net-a | 80 % | 1.10 ms | 1.00 (1.00 to 1.00) | 0.50 (0.50 to 0.50); bfloat16, error 0.400 % |",
+        "| net-a | 90 % | 1.10 ms | 2.00 (2.00 to 2.00) | 1.00 (1.00 to 1.00); bfloat16, error 0.400 % |",
+        "| net-b | 90 % | 1.10 ms | 8.00 (8.00 to 8.00) | |",
+        "| geometric mean | 80 % | | 1.00 (n = 1) | 0.50 (n = 1) |",
+        "| geometric mean | 90 % | | 4.00 (n = 2) | 1.00 (n = 1) |",
+    ]
+    monkeypatch.setattr(recomputed_tables, "records", lambda kind: published_calls())
+    recomputed.recomputed.cache_clear()
+    cells, wrong = recomputed.compare({"page": f"<!-- measured: real -->\n{table}<!-- /measured -->\n"})
+    recomputed.recomputed.cache_clear()
+    assert (wrong, [str(cell) for cell in cells if not recomputed.agrees(cell)]) == ([], [])
