@@ -66,7 +66,8 @@ class Judge:
         for k in real:
             wider = part * max(_largest(self.right[j]) for j in self._same(k))
             tolerated[k] = np.maximum(self.tolerated[k], wider if self.right[k].dtype.kind == "f" else 0)
-        rule = f"{precision}: every value within {100 * part:g} % of the largest of its output, by {self.reference}"
+        rule = f"{precision}: every value within {100 * part:g} % of the largest of its output"
+        rule += f", compared with {self.reference}"
         return real, tolerated, rule + "; whole numbers are not compared" * (len(real) < len(every))
 
     def _same(self, k: int) -> range:

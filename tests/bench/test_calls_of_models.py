@@ -171,8 +171,8 @@ def test_a_program_of_lower_precision_is_shown_as_that_with_its_error(tmp_path, 
     assert same.verification.error < calls.TOLERANCE < lower.verification.error < 2**-8
     assert lower.verification.worst == pytest.approx(lower.verification.error / 0.02)
     assert lower.verification.rule == (
-        "bfloat16: every value within 2 % of the largest of its output, by ONNX Runtime without optimisations; whole "
-        "numbers are not compared"
+        "bfloat16: every value within 2 % of the largest of its output, compared with ONNX Runtime without "
+        "optimisations; whole numbers are not compared"
     )
     assert lower.verification.checked == 2 * 64 * 300 * lower.program.notes["calls"]
     _print(records)
