@@ -5,6 +5,7 @@ cores as there are threads, a program that begins in that time is slowed, by as 
 threads must sleep, and its first call, which wakes the program's own, is not timed.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from spdnn.core.statistics import Interval, ratios
 # Seconds of a check, and at most; processor time over them that is none. Of threads on other cores the system knows the
 # time to a tick, up to 10 ms, so a check is longer.
 REST, LONGEST_REST, IDLE = 0.03, 0.5, 0.1
+STEADY = 1.25  # times its fastest turn, that a program may take in a round that counts
 TURN, CALLS = 0.02, 2  # seconds of a turn, and timed calls, at least; one call where that takes the turn's time
 
 
@@ -30,9 +32,21 @@ class Timed(NamedTuple):
     seconds: dict[Any, list[float]]
     rested: bool
 
+    def steady(self) -> "Timed":
+        """The rounds in which no program took much longer than in its fastest.
+
+        A hypervisor may give two of our cores one of its own for some seconds. The system does not count that as other
+        work, and it slows one program more than another (measured: 2.3 and 1.7 times).
+        """
+        most = [STEADY * min(each) for each in self.seconds.values()]
+        rounds = zip(*self.seconds.values(), strict=True)
+        kept = [each for each in rounds if all(took <= limit for took, limit in zip(each, most, strict=True))]
+        return self._replace(seconds={name: [each[k] for each in kept] for k, name in enumerate(self.seconds)})
+
     def over(self, ours: Any, theirs: Any) -> Interval:
-        """How many times as long `theirs` took as `ours`."""
-        return ratios(self.seconds[ours], self.seconds[theirs])
+        """How many times as long `theirs` took as `ours`; of no round, anything."""
+        own, other = self.seconds[ours], self.seconds[theirs]
+        return ratios(own, other) if own else Interval(1.0, 0.0, math.inf, 0)
 
     def median(self, name: Any) -> float:
         return statistics.median(self.seconds[name])

@@ -26,15 +26,15 @@ from spdnn.core.limits import BUSY
 from spdnn.core.load import LoadMonitor
 from spdnn.core.resources import available_bytes
 from spdnn.core.shown import plural
-from spdnn.core.turns import REST, TURN, Timed, take_turns, wait_for_idle
+from spdnn.core.turns import REST, STEADY, TURN, Timed, take_turns, wait_for_idle
 from spdnn.ops.onnx_products import GraphProduct
 
 TILES = (64, 32, 128)  # worth trying; see SETTINGS of cpu.py
 ONNX_RUNTIME, OURS = "onnxruntime", "spdnn"
-PROFILE, RUNS = 0.15, (3, 50)  # seconds of a profile, and runs in it
+PROFILE, RUNS, PROFILES = 0.15, (3, 50), 3  # seconds of a profile, runs in it, and how often it is made at most
 SETS = 5  # of products that are timed, at most
 FIRST, LAST = (3, 7), (7, 41)  # rounds: of all sets, and of the best one beside the model as it is
-BUDGET = 4.0  # seconds of each of these two, where the least rounds do not take longer
+BUDGET = 3.0  # seconds of each of these two, where the least rounds do not take longer
 ALIKE = 0.01  # a difference that does not matter
 MEMORY_SHARE = 0.5  # of what is free, for the models that take turns
 
@@ -134,26 +134,33 @@ def choose(models: Models) -> Choice:
     if len(calls) > 1:
         rounds = min(FIRST[1], max(FIRST[0], int(BUDGET / (turn * len(calls)))))
         first = take_turns(dict(enumerate(calls)), rounds, rounds, lambda timed: True)
-        best, rested = min(first.seconds, key=first.median), first.rested
+        best, rested = min(first.seconds, key=lambda k: min(first.seconds[k])), first.rested
     pair = {OURS: calls[best], ONNX_RUNTIME: models.call([0] * len(models.products))}
     del calls
     end = time.perf_counter() + BUDGET
 
+    least = LAST[0] if 2 * LAST[0] * turn < BUDGET else FIRST[0]
+
     def enough(timed: Timed) -> bool:
-        over = timed.over(OURS, ONNX_RUNTIME)
+        steady = timed.steady()
+        over = steady.over(OURS, ONNX_RUNTIME)
         decided = not over.low <= 1 <= over.high or over.high - over.low < ALIKE
+        decided = decided and len(steady.seconds[OURS]) >= least
         return decided or time.perf_counter() > end or watch.load().busy > BUSY
 
-    least = LAST[0] if 2 * LAST[0] * turn < BUDGET else FIRST[0]
-    timed = take_turns(pair, least, LAST[1], enough)
-    over, load = timed.over(OURS, ONNX_RUNTIME), watch.load()
-    why = ""
+    every = take_turns(pair, least, LAST[1], enough)
+    load, rounds, timed = watch.load(), len(every.seconds[OURS]), every.steady()
+    unsteady, why = rounds - len(timed.seconds[OURS]), ""
     if load.busy > BUSY:
         why = f"other work took {100 * load.busy:.0f} % of the machine while it was timed"
-    elif not (rested and timed.rested):
+    elif not (rested and every.rested):
         why = "other threads of this process worked while it was timed"
+    elif 2 * unsteady > rounds:
+        why = f"in {unsteady} of {rounds} rounds of the timing something slowed the machine"
+    timed = timed if timed.seconds[OURS] else every
+    over = timed.over(OURS, ONNX_RUNTIME)
     # Other work only ever slows: beside it, the fastest turns say more than the median.
-    ratio = min(timed.seconds[ONNX_RUNTIME]) / min(timed.seconds[OURS]) if why else over.median
+    ratio = min(every.seconds[ONNX_RUNTIME]) / min(every.seconds[OURS]) if why else over.median
     return Choice(
         tiles=sets[best] if ratio > 1 else [0] * len(models.products),
         costs=costs,
@@ -169,8 +176,14 @@ def choose(models: Models) -> Choice:
 def _costs(models: Models) -> tuple[list[tuple[float, float] | None], list[int], float]:
     """(the costs of each product, as a Choice has them; the best tile of each; seconds of a run)."""
     count = len(models.products)
-    plain, run_seconds = profile(models, [0] * count)
-    ours = {tile: profile(models, [tile] * count)[0] for tile in TILES}
+    none = [0] * count
+    plain, run_seconds = profile(models, none)
+    # The profiles must be of one state of the machine: the first is made again at the end.
+    for _ in range(PROFILES):
+        ours = {tile: profile(models, [tile] * count)[0] for tile in TILES}
+        before, (plain, run_seconds) = run_seconds, profile(models, none)
+        if max(before, run_seconds) <= STEADY * min(before, run_seconds):
+            break
     # Names that two products share say nothing of either; a product's own come before that of what follows another.
     names = Counter(name for product in models.products for name in product.names)
     numbers = {product.follower: k for k, product in enumerate(models.products) if product.follower}

@@ -204,7 +204,8 @@ def turns_take(set_all):
     return say
 
 
-def test_choices_are_timed_kept_and_explained(pruned, calm, tuned_file):
+def test_choices_are_timed_kept_and_explained(pruned, calm, turns_take, tuned_file):
+    turns_take(0.5)
     timed = spdnn.compile(pruned, threads=1).explain()
     product, whole = timed.splitlines()
     assert re.match(r"pointwise +32x64 +10 % nonzero  (spdnn, tiles of \d+: .* in ONNX Runtime|onnxruntime: )", product)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -171,6 +172,30 @@ def test_busy_machines_and_threads_that_never_sleep_make_a_choice_provisional(cl
     choice = choose(chain.models())
     assert "other work took 40 % of the machine" in choice.provisional
     assert choice.of_model.endswith("\nprovisional, not kept: " + choice.provisional)
+
+
+def test_rounds_that_something_slows_do_not_count(clock, monkeypatch):
+    """In some rounds one program is slowed more than the other, as on two threads of one core."""
+    slow = iter([True, True, False] * 1000)
+    real = turns._turn
+
+    def turn(call):
+        if len(order) % 2 == 0:
+            order.append(next(slow))
+        else:
+            order.append(order[-1])
+        return real(call) * ((2.3, 1.7)[len(order) % 2] if order[-1] else 1.0)
+
+    order = []
+    monkeypatch.setattr(turns, "_turn", turn)
+    chain = Chain(clock, [0], [90e-6], [100e-6], 0.0)
+    choice = choose(chain.models())
+    assert choice.tiles == [TILES[0]]
+    assert choice.ratio == (pytest.approx(1.111, abs=0.01),) * 3
+    assert re.fullmatch(r"in \d+ of \d+ rounds of the timing something slowed the machine", choice.provisional)
+    assert choice.rounds >= onnx_timing.LAST[0]
+    slow = iter([False, True, False] * 1000)
+    assert choose(chain.models()).provisional == ""
 
 
 def test_choices_are_explained_and_compared():
