@@ -42,7 +42,7 @@ from spdnn.core.files import write_text
 from spdnn.core.resources import usable_cores
 from spdnn.core.shown import time
 from spdnn.core.statistics import Interval, interval, ratio_of_medians, ratios
-from spdnn.report.calls import CALLS, Call, called
+from spdnn.report.calls import CALLS, PERCENT, Call, called
 from spdnn.report.common.collection import Collection, Part, collect
 from spdnn.report.common.words import ceilings
 from spdnn.report.limits import limit_rows
@@ -761,7 +761,8 @@ def real() -> str | None:
     if not networks:
         return None
     every = [(*network.name.rsplit("-", 1), *batch) for network in networks for batch in network.batches]
-    names = sorted({other.name for _, _, _, *others in every for other in others})
+    wrong = {name for _, _, ours, *_ in every for name in ours.record.program.notes.get("wrong", {})}
+    names = sorted({other.name for _, _, _, *others in every for other in others} | wrong)
     lines, found = [["model", "zeros", "ours", *names]], defaultdict(lambda: defaultdict(list))
     for model, percent, ours, *others in every:
         cells = dict.fromkeys(names, "")
@@ -769,6 +770,8 @@ def real() -> str | None:
             ratio, lower = other.ratio, f"; {other.lower}" if other.lower else ""
             cells[other.name] = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}){lower}"
             found[percent][other.name].append(ratio.median)
+        for name, (precision, error) in ours.record.program.notes.get("wrong", {}).items():
+            cells[name] = f"not right: {precision}, error {PERCENT.write(error)}"
         lines.append([model, f"{percent} %", _call(ours), *cells.values()])
     for percent, of_level in sorted(found.items()):
         means = [
@@ -778,8 +781,9 @@ def real() -> str | None:
         lines.append(["geometric mean", f"{percent} %", "", *means])
     below = (
         f"One input a call, {records.operations[0].threads} threads. Others in times as long as ours: the median over "
-        "pairs of turns (its 95 % interval); in the last rows the geometric mean over n models. An empty cell: the "
-        "program does not run the model, or its outputs are not right within its precision. "
+        "pairs of turns (its 95 % interval); in the last rows the geometric mean over n models. All compute "
+        "in float32 unless a cell says otherwise, with the error of the outputs; those that are off by more than their "
+        "precision explains have no time. An empty cell: the program does not run the model. "
     )
     return table(lines, f"{below}{source(records.operations)}.")
 

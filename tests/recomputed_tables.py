@@ -554,7 +554,8 @@ def onnx() -> Rows:
 def real() -> Rows | list[Rows]:
     """The published models; no table before they are measured."""
     every = latest("real-models")
-    names = sorted({program(other) for _, others in every for other in others})
+    wrong = {name for ours, _ in every for name in ours["program"]["notes"].get("wrong", {})}
+    names = sorted({program(other) for _, others in every for other in others} | wrong)
     rows, ratios = [], defaultdict(list)
     for ours, others in every:
         model, _, percent = ours["problem"]["network"].rpartition("-")
@@ -565,6 +566,8 @@ def real() -> Rows | list[Rows]:
             cells[program(other)] = [ratio]
             if lower(other):
                 cells[program(other)] += [f"; {lower(other)}, error ", other["verification"]["error"]]
+        for name, (precision, error) in ours["program"]["notes"].get("wrong", {}).items():
+            cells[name] = [f"not right: {precision}, error ", error]
         rows.append([model, int(percent) / 100, middle(ours), *cells.values()])
     for level in sorted({level for level, _ in ratios}):
         means = [ratios[level, name] and Value(geometric_mean(ratios[level, name]), (len(ratios[level, name]),))

@@ -255,6 +255,8 @@ def _compare(
         raise
     except Exception as error:  # ours: another library is refused
         raise SpdnnError(f"ours, batch {batch}: {error}") from error
+    if judge.wrong:
+        entrants[OURS].program.notes["wrong"] = judge.wrong
     for name, entrant in entrants.items():
         entrant.prepare_seconds += models[name].prepare_seconds
         entrant.seconds = [seconds / len(calls) for seconds in entrant.seconds]

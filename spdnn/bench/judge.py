@@ -34,25 +34,35 @@ class Judge:
     Args:
         calls: of a turn.
         reference: what the outputs are compared with, in words; rule: what is tolerated of float32, in words.
+
+    Attributes:
+        wrong: by name, the precision of each program whose outputs are wrong, and their error.
     """
 
     def __init__(self, calls: Sequence[Call], reference: str, rule: str):
         self.right = [right for call in calls for right in call.right]
         self.tolerated = [tolerated for call in calls for tolerated in call.tolerated]
         self.outputs, self.reference, self.rule = len(calls[0].right), reference, rule
+        self.wrong: dict[str, tuple[str, float]] = {}
 
     def __call__(self, name: str, entrant: Entrant, out: Any) -> Verification:
         """The verification of a program's outputs; SpdnnError where they are wrong."""
         outs = [np.asarray(array) for array in entrant.program.arrays(out)]
         compared, tolerated, rule = self._rule(entrant.program.precision)
-        worst = np.inf
+        worst = error = np.inf
         if [array.shape for array in outs] == [array.shape for array in self.right]:
             pairs = ((outs[k], self.right[k], tolerated[k]) for k in compared)
             worst = max((closeness.worst(*pair, nan=True) for pair in pairs), default=np.inf)
+            error = max((self._error(outs, k) for k in compared if k < self.outputs), default=np.inf)
         if not worst <= 1:
-            raise SpdnnError(f"outputs are off by {worst:.3g} times what rounding explains")
+            precision = entrant.program.precision
+            if np.isfinite(error):
+                self.wrong[name] = precision, error
+            raise SpdnnError(
+                f"outputs are off by {worst:.3g} times what rounding of {precision} explains, by {100 * error:.2g} % "
+                "of the largest value"
+            )
         entries = sum(outs[k].size for k in compared)
-        error = max(self._error(outs, k) for k in compared if k < self.outputs)
         return Verification(entries, entries, None, rule, worst, entrant.digest, error)
 
     def _rule(self, precision: str) -> tuple[Sequence[int], Sequence[np.ndarray], str]:

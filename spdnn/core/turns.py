@@ -16,7 +16,7 @@ from spdnn.core.statistics import Interval, ratios
 
 # Seconds of a check, and at most; processor time over them that is none. Of threads on other cores the system knows the
 # time to a tick, up to 10 ms, so a check is longer.
-REST, LONGEST_REST, IDLE = 0.03, 0.5, 0.1
+REST, LONGEST_REST, IDLE = 0.015, 0.5, 0.1
 STEADY = 1.25  # times its fastest turn, that a program may take in a round that counts
 TURN, CALLS = 0.02, 2  # seconds of a turn, and timed calls, at least; one call where that takes the turn's time
 

@@ -91,7 +91,7 @@ def test_a_library_that_is_wrong_or_fails_or_changes_has_no_number_and_ends_noth
         monkeypatch.setitem(PROGRAMS["network"], name, program)
     ((_, records, refused),) = compared([*others, "scipy"], [1])
     assert [record.program.name for record in records] == ["ours", "scipy"]
-    assert "times what rounding explains" in refused["wrong"]
+    assert "times what rounding of" in refused["wrong"]
     assert refused["failing"] == "of its own"
     assert refused["large"] == "too large"
     assert "is not the one that was verified" in refused["changing"]
@@ -99,7 +99,9 @@ def test_a_library_that_is_wrong_or_fails_or_changes_has_no_number_and_ends_noth
 
 def test_ours_that_is_wrong_is_an_error(monkeypatch):
     monkeypatch.setattr(OurModel, "__call__", lambda self, x: self.model(*x) + np.float32(0.01))
-    with pytest.raises(SpdnnError, match="ours, batch 1: outputs are off by .* times what rounding explains"):
+    with pytest.raises(
+        SpdnnError, match="ours, batch 1: outputs are off by .* times what rounding of float32 explains"
+    ):
         compared(["scipy"])
 
 
