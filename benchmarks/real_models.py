@@ -225,7 +225,8 @@ def write(model: Model, folder: Path) -> list[Path]:
         if not prune(graph.model.graph, percent):
             raise InputError(f"{path}: it has no product with {LEAST_WEIGHTS:,} constant float32 weights")
         leave_out_ends(graph.model.graph)
-        graph.model.ir_version = max(4, graph.model.ir_version)  # before, constants were inputs too
+        # Before 4, constants were inputs too; DeepSparse reads versions up to 9.
+        graph.model.ir_version = min(max(4, graph.model.ir_version), 9)
         written.append(folder / f"{model.name}-{percent}.onnx")
         onnx.save(graph.model, written[-1])
     rng, arrays = np.random.default_rng(0), {}
