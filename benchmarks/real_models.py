@@ -225,8 +225,12 @@ def write(model: Model, folder: Path) -> list[Path]:
         if not prune(graph.model.graph, percent):
             raise InputError(f"{path}: it has no product with {LEAST_WEIGHTS:,} constant float32 weights")
         leave_out_ends(graph.model.graph)
-        # Before 4, constants were inputs too; DeepSparse reads versions up to 9.
+        # Before version 4, constants were inputs too. DeepSparse reads versions up to 9, and no operator set that it
+        # does not know, which ONNX Runtime names though no node is of it.
         graph.model.ir_version = min(max(4, graph.model.ir_version), 9)
+        used = [each for each in graph.model.opset_import if each.domain in {n.domain for n in graph.model.graph.node}]
+        del graph.model.opset_import[:]
+        graph.model.opset_import.extend(used)
         written.append(folder / f"{model.name}-{percent}.onnx")
         onnx.save(graph.model, written[-1])
     rng, arrays = np.random.default_rng(0), {}

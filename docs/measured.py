@@ -9,7 +9,8 @@ KIND is twelve (the networks with all reductions), like-for-like (with dead inpu
 leave out: a quarter of an hour on two idle cores), text (three of them read from official text), streamed (all of them
 within 4 GiB by the engine taskgraph), peers, ladder, unstructured, threads, ranks, spgemm, reference (the challenge's
 program: benchmarks/octave_reference.py), operations, calls, dense-calls, onnx, real-models (published models, which
-benchmarks/real_models.py downloads: half an hour) or accuracy; all without. What was there of a kind is replaced.
+benchmarks/real_models.py downloads: half an hour), sessions or accuracy; all without. What was there of a kind is
+replaced.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
 left as it is. A record without seal or commit, or of a commit whose code was changed, is refused.
 """
@@ -80,6 +81,18 @@ NOTES = {
     OTHERS["not stated"]: "what the published time includes is not stated",
 }
 TEXTS = (1024, 120), (4096, 120), (1024, 1920)  # sizes of the networks that are read from text
+# Operators of a profile by part of the table.
+PARTS = {
+    "our products": ("Product",),
+    "layout changes": ("ReorderInput", "ReorderOutput", "Transpose"),
+    "other convolutions and products": ("Conv", "FusedConv", "ConvTranspose", "MatMul", "FusedMatMul", "Gemm", "LSTM"),
+}
+LEAST_GAINS = 3  # models in that table
+SESSIONS = {  # programs of benchmarks/two_sessions.py by column
+    "a call of it": "ours", "a call of ONNX Runtime's session": "onnxruntime",
+    "in turns, times as long as both alone": "in turns",
+    "the same with force_spinning_stop": "in turns without spinning",
+}  # fmt: skip
 LONG = 10**13  # nominal edges from which a run of dead inputs alone is repeated once
 Size = tuple[int, int]
 
@@ -788,6 +801,43 @@ def real() -> str | None:
     return table(lines, f"{below}{source(records.operations)}.")
 
 
+def profiles() -> str | None:
+    """Where the time goes, in the three published models that gain least over ONNX Runtime."""
+    networks = called(records := kept("real-models"))
+    gains = {}
+    for network in networks:
+        for ours, *others in network.batches:
+            ratio = next((other.ratio.median for other in others if other.name == "onnxruntime"), math.inf)
+            model, percent = network.name.rsplit("-", 1)
+            gains[model] = min(gains.get(model, (math.inf, "", ours)), (ratio, percent, ours), key=lambda gain: gain[0])
+    if not gains:
+        return None
+    lines = [["model", "zeros", "times as long: onnxruntime", *PARTS, "other nodes"]]
+    for model, (ratio, percent, ours) in sorted(gains.items(), key=lambda gain: gain[1][0])[:LEAST_GAINS]:
+        profile = ours.record.program.notes["profile"]
+        whole = sum(profile.values())
+        parts = [sum(profile.get(kind, 0.0) for kind in kinds) / whole for kinds in PARTS.values()]
+        shares = [f"{100 * part:.1f} %" for part in (*parts, 1 - sum(parts))]
+        lines.append([model, f"{percent} %", f"{ratio:.2f}", *shares])
+    return table(lines, f"Shares of the time of all nodes, by ONNX Runtime's profiler. {source(records.operations)}.")
+
+
+def sessions() -> str | None:
+    """What calls of a model and of another session take in turns, in times of both alone."""
+    records = kept("sessions").operations
+    if not records:
+        return None
+    lines = [["our model", *SESSIONS]]
+    for name in sorted({record.problem.network for record in records}):
+        found = {record.program.name: record.seconds for record in records if record.problem.network == name}
+        calls = records[0].program.notes["calls"]  # of each model in a sample
+        ours, theirs, *turns = (found[way] for way in SESSIONS.values())
+        both = [a + b for a, b in zip(ours, theirs, strict=True)]
+        cells = [f"{one.median:.2f} ({one.low:.2f} to {one.high:.2f})" for one in (ratios(both, way) for way in turns)]
+        lines.append([name, time(statistics.median(ours) / calls), time(statistics.median(theirs) / calls), *cells])
+    return table(lines, f"`benchmarks/two_sessions.py`, {records[0].threads} threads; {source(records)}.")
+
+
 def accuracy() -> str | None:
     """Top-1 accuracy of small models by how they are pruned, time of a call and memory, next to ONNX Runtime."""
     records = [operation for operation in kept("accuracy").operations if operation.accuracy]
@@ -904,6 +954,8 @@ MADE = (
     calls_in_full,
     onnx,
     real,
+    profiles,
+    sessions,
     accuracy,
     gpu,
     gpu_ladder,
@@ -1037,6 +1089,10 @@ def run_real_models(place: Path) -> None:
     subprocess.run([sys.executable, ROOT / "benchmarks/real_models.py", ".", "-o", "records"], check=True, cwd=place)
 
 
+def run_sessions(place: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "benchmarks/two_sessions.py", "-o", "records"], check=True, cwd=place)
+
+
 def run_accuracy(place: Path) -> None:
     """By the Python of the environment that has PyTorch (make test-torch makes it)."""
     python = ROOT / ".venv-torch/bin/python"
@@ -1060,6 +1116,7 @@ RUNS: dict[str, Callable[[Path], None]] = {
     "dense-calls": partial(run_calls, zeros=0),
     "onnx": run_onnx,
     "real-models": run_real_models,
+    "sessions": run_sessions,
     "accuracy": run_accuracy,
 }
 

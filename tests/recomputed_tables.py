@@ -10,7 +10,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any, NamedTuple
@@ -576,6 +576,47 @@ def real() -> Rows | list[Rows]:
     return (["model", "zeros", "ours", *names], rows) if rows else []
 
 
+def profiles() -> Rows | list[Rows]:
+    """The three published models that gain least, each where it does, and what their nodes take."""
+    least = {}
+    for ours, others in latest("real-models"):
+        model, _, percent = ours["problem"]["network"].rpartition("-")
+        for other in others:
+            if program(other) == "onnxruntime":
+                ratio = pairs(ours, other)
+                if model not in least or ratio.number < least[model][0].number:
+                    least[model] = ratio, int(percent), ours["program"]["notes"]["profile"]
+    rows = []
+    for model in sorted(least, key=lambda model: least[model][0].number)[:3]:
+        ratio, percent, profile = least[model]
+        shares, rest = [], 1.0
+        for kinds in (
+            {"Product"},
+            {"ReorderInput", "ReorderOutput", "Transpose"},
+            {"Conv", "FusedConv", "ConvTranspose", "MatMul", "FusedMatMul", "Gemm", "LSTM"},
+        ):
+            shares.append(sum(seconds for kind, seconds in profile.items() if kind in kinds) / sum(profile.values()))
+            rest -= shares[-1]
+        rows.append([model, percent / 100, ratio, *shares, rest])
+    parts = ["our products", "layout changes", "other convolutions and products", "other nodes"]
+    return (["model", "zeros", "times as long: onnxruntime", *parts], rows) if rows else []
+
+
+def sessions() -> Rows | list[Rows]:
+    """Two models alone and in turns."""
+    rows = []
+    for ours, others in latest("sessions"):
+        ways, calls = {program(other): samples(other) for other in others}, ours["program"]["notes"]["calls"]
+        both = [a + b for a, b in zip(samples(ours), ways["onnxruntime"], strict=True)]
+        cells: list = [ours["problem"]["network"], median(samples(ours)) / calls, median(ways["onnxruntime"]) / calls]
+        for way in ("in turns", "in turns without spinning"):
+            parts = tuple(b / a for a, b in zip(both, ways[way], strict=True))
+            cells.append(Value(median(parts), (len(parts),), partial(ends_of, parts)))
+        rows.append(cells)
+    head = ["our model", "a call of it", "a call of ONNX Runtime's session", "in turns, times as long as both alone"]
+    return ([*head, "the same with force_spinning_stop"], rows) if rows else []
+
+
 def lower(record: Record) -> str | None:
     """The type that a program computes in, where that is not float32."""
     precision = record["program"]["notes"].get("precision", "float32")
@@ -635,6 +676,19 @@ def gpu_schedules() -> Rows:
 
 
 MADE = (first, twelve, solution, text, peers, ladder, gpu_ladder, unstructured, threads, ranks, spgemm, plans, streamed)
-MADE += (operations, headlines, models, calls, calls_in_full, onnx, real, accuracy, gpu, gpu_schedules)
+MADE += (
+    operations,
+    headlines,
+    models,
+    calls,
+    calls_in_full,
+    onnx,
+    real,
+    profiles,
+    sessions,
+    accuracy,
+    gpu,
+    gpu_schedules,
+)
 TABLES: dict[str, Callable[[], Rows | list[Rows]]] = {make.__name__: make for make in MADE}
 TABLES |= {"limit": limits, "gpu_products": lambda: operations("products")}

@@ -49,15 +49,14 @@ class Judge:
         """The verification of a program's outputs; SpdnnError where they are wrong."""
         outs = [np.asarray(array) for array in entrant.program.arrays(out)]
         compared, tolerated, rule = self._rule(entrant.program.precision)
-        worst = error = np.inf
-        if [array.shape for array in outs] == [array.shape for array in self.right]:
-            pairs = ((outs[k], self.right[k], tolerated[k]) for k in compared)
-            worst = max((closeness.worst(*pair, nan=True) for pair in pairs), default=np.inf)
-            error = max((self._error(outs, k) for k in compared if k < self.outputs), default=np.inf)
+        if [array.shape for array in outs] != [array.shape for array in self.right]:
+            raise SpdnnError("outputs have other shapes than those of the reference")
+        pairs = ((outs[k], self.right[k], tolerated[k]) for k in compared)
+        worst = max((closeness.worst(*pair, nan=True) for pair in pairs), default=np.inf)
+        error = max((self._error(outs, k) for k in compared if k < self.outputs), default=np.inf)
         if not worst <= 1:
             precision = entrant.program.precision
-            if np.isfinite(error):
-                self.wrong[name] = precision, error
+            self.wrong[name] = precision, error
             raise SpdnnError(
                 f"outputs are off by {worst:.3g} times what rounding of {precision} explains, by {100 * error:.2g} % "
                 "of the largest value"

@@ -139,7 +139,9 @@ class OurModel(OurProgram):
             # Whether the choice of products still holds is part of what is measured.
             self.model = compiled(self.file.path, threads=self.threads_used, example=x, tune="again")
             self.notes["layout"] = repr(self.model)
-            self.notes["choice"] = " ".join(self.model.choice.splitlines()) if isinstance(self.model, OnnxModel) else ""
+            if isinstance(self.model, OnnxModel):
+                self.notes["choice"] = " ".join(self.model.choice.splitlines())
+                self.notes["profile"] = self.model.profile(*x)
 
     def convert_inputs(self, *x: np.ndarray) -> tuple:
         return x
