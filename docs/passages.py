@@ -16,7 +16,7 @@ import measured
 import numpy as np
 
 from spdnn import api
-from spdnn.core import challenge, limits, statistics
+from spdnn.core import challenge, limits, statistics, turns
 from spdnn.engines import model, oracle
 from spdnn.engines.costs.official import EDGE_BYTES
 from spdnn.engines.cpu import ceilings
@@ -302,6 +302,7 @@ def passages() -> dict[str, dict[str, object]]:
                 *(100 * statistics.CONFIDENCE, 1, 100 * onnx_timing.ALIKE),
             ),
             "more than 10 % of the machine": 100 * limits.BUSY,
+            "more than 1.25 times its fastest turn": turns.STEADY,
             "with at least 1,024 entries": onnx_products.LEAST_WEIGHTS,
             "sets the 80, 90 or 95 %": of_source("benchmarks/real_models.py", r"SPARSITIES = \((\d+), (\d+), (\d+)\)"),
         },

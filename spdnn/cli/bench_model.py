@@ -20,6 +20,7 @@ def add(command) -> None:
         "any ONNX model. OpenVINO runs in its default precision and in float32. Each row says the precision and the\n"
         "error of its program.\n"
         "All outputs are first compared: of a chain with a float64 reference, of another model with ONNX Runtime.\n"
+        "Which products of an ONNX model are ours is timed anew, and a choice that was kept and differs is named.\n"
         "Programs take turns on the same threads; a turn is several calls. A time is the mean over a turn. A ratio is\n"
         "the median over turns with its 95 % interval, followed by the ratio of the fastest turns."
     )

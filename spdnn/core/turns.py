@@ -35,8 +35,9 @@ class Timed(NamedTuple):
     def steady(self) -> "Timed":
         """The rounds in which no program took much longer than in its fastest.
 
-        A hypervisor may give two of our cores one of its own for some seconds. The system does not count that as other
-        work, and it slows one program more than another (measured: 2.3 and 1.7 times).
+        What the system does not count as other work may slow all for some seconds, and one program more than another.
+        Measured on a virtual machine: threads of ONNX Runtime that spin take up their work late, so that a call takes
+        as long as on one thread (2.1 times as long, and 1.7 in another program), while plain arithmetic is not slower.
         """
         most = [STEADY * min(each) for each in self.seconds.values()]
         rounds = zip(*self.seconds.values(), strict=True)
