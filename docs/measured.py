@@ -35,6 +35,7 @@ from types import SimpleNamespace
 import numpy as np
 from headlines import beside_headlines
 
+from spdnn.bench.libraries.registry import PROGRAMS
 from spdnn.cli import main
 from spdnn.cli.summary import show
 from spdnn.core import challenge, config_tables, limits
@@ -1080,9 +1081,14 @@ def run_calls(place: Path, zeros: float = 0.8) -> None:
 
 def run_onnx(place: Path) -> None:
     subprocess.run([sys.executable, ROOT / "benchmarks/onnx_models.py", place], check=True)
+    runtimes = ("onnxruntime", "openvino", "openvino-f32", "mnn", "deepsparse")
+    here = [name for name in runtimes if PROGRAMS["network"][name].missing() is None]
     for path in sorted(place.glob("*.onnx")):
-        words = ["--against", "onnxruntime", "--batches", "1,8" if "encoder" in path.name else "1,16"]
-        command("spdnn", "bench", "model", path.name, *words, "-o", f"calls-{path.stem}", place=place)
+        # More than one input beside ONNX Runtime alone: that takes long enough.
+        several = 8 if "encoder" in path.name else 16
+        for batch, against in ((1, ",".join(here)), (several, "onnxruntime")):
+            words = ["--against", against, "--batches", batch, "-o", f"calls-{path.stem}-{batch}"]
+            command("spdnn", "bench", "model", path.name, *words, place=place)
 
 
 def run_real_models(place: Path) -> None:
