@@ -785,7 +785,8 @@ def real() -> str | None:
             cells[other.name] = f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}){lower}"
             found[percent][other.name].append(ratio.median)
         for name, (precision, error) in ours.record.program.notes.get("wrong", {}).items():
-            cells[name] = f"not right: {precision}, error {PERCENT.write(error)}"
+            # No finite value is off: the others are wrong.
+            cells[name] = f"not right: {precision}, {f'error {PERCENT.write(error)}' if error else 'not finite'}"
         lines.append([model, f"{percent} %", _call(ours), *cells.values()])
     for percent, of_level in sorted(found.items()):
         means = [

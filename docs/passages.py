@@ -303,7 +303,9 @@ def passages() -> dict[str, dict[str, object]]:
             ),
             "more than 10 % of the machine": 100 * limits.BUSY,
             "more than 1.25 times its fastest turn": turns.STEADY,
-            "took more than 1.25 times their fastest": turns.STEADY,
+            '"session.force_spinning_stop", "1"': of_source(
+                "benchmarks/two_sessions.py", r'"session.force_spinning_stop", "(\d)"'
+            ),
             "with at least 1,024 entries": onnx_products.LEAST_WEIGHTS,
             "sets the 80, 90 or 95 %": of_source("benchmarks/real_models.py", r"SPARSITIES = \((\d+), (\d+), (\d+)\)"),
         },

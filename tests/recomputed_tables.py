@@ -567,7 +567,9 @@ def real() -> Rows | list[Rows]:
             if lower(other):
                 cells[program(other)] += [f"; {lower(other)}, error ", other["verification"]["error"]]
         for name, (precision, error) in ours["program"]["notes"].get("wrong", {}).items():
-            cells[name] = [f"not right: {precision}, error ", error]
+            cells[name] = (
+                [f"not right: {precision}, error ", error] if error else [f"not right: {precision}, not finite"]
+            )
         rows.append([model, int(percent) / 100, middle(ours), *cells.values()])
     for level in sorted({level for level, _ in ratios}):
         means = [ratios[level, name] and Value(geometric_mean(ratios[level, name]), (len(ratios[level, name]),))

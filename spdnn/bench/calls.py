@@ -31,7 +31,7 @@ from spdnn.engines import oracle
 from spdnn.formats import onnx_files
 from spdnn.formats.readers import network_files
 from spdnn.formats.tensors import NpzArchive
-from spdnn.ops.onnx_trial import UNKNOWN
+from spdnn.ops.onnx_trial import FORMS, UNKNOWN
 from spdnn.runs.records.operation_record import OperationRecord
 
 CALLS = 4  # of a turn, at least
@@ -39,7 +39,6 @@ PACE = Pace(5, 200, warm=True, wait_for_idle=True)
 LAYERS = "it is compared on chains of pruned layers alone, and this model is none"
 SHARE = 0.5  # of the free memory, for the inputs and what the oracle makes of them
 TOLERANCE, ROUNDINGS = 1e-4, 4  # of the largest value of an output; at least so many roundings of its type
-FORMS = 4  # times what ONNX Runtime's optimisations change of an output, at least
 
 
 class NetworkCase:

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 
-REST, LONGEST_REST, IDLE = 0.03, 0.5, 0.1  # as spdnn/bench/contest.py has them
+REST, LONGEST_REST, IDLE = 0.015, 0.5, 0.1  # as spdnn/core/turns.py has them
 
 
 class Worker:
