@@ -9,7 +9,7 @@ KIND is twelve (the networks with all reductions), like-for-like (with dead inpu
 leave out: a quarter of an hour on two idle cores), text (three of them read from official text), streamed (all of them
 within 4 GiB by the engine taskgraph), peers, ladder, unstructured, threads, ranks, spgemm, reference (the challenge's
 program: benchmarks/octave_reference.py), operations, calls, dense-calls, onnx, real-models (published models, which
-benchmarks/real_models.py downloads: half an hour), sessions or accuracy; all without. What was there of a kind is
+benchmarks/real_models.py downloads: an hour), sessions or accuracy; all without. What was there of a kind is
 replaced.
 A table stands between two comments, `<!-- measured: TABLE -->` and `<!-- /measured -->`; one that no record is for is
 left as it is. A record without seal or commit, or of a commit whose code was changed, is refused.

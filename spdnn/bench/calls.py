@@ -22,6 +22,7 @@ from spdnn.bench.libraries.numpy import blas_threads
 from spdnn.bench.libraries.onnx import OnnxFile
 from spdnn.bench.libraries.registry import PROGRAMS
 from spdnn.bench.records import Task, model_problem, operation_records
+from spdnn.core import closeness
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
@@ -141,9 +142,8 @@ class OnnxCase:
         """
         if expected.dtype.kind != "f":
             return np.zeros(expected.shape)
-        finite = np.isfinite(expected) & np.isfinite(other)
-        largest = float(np.abs(expected[finite]).max(initial=0))
-        changed = float(np.abs(expected[finite] - other[finite]).max(initial=0))
+        with np.errstate(invalid="ignore"):  # of infinities, which are not looked at
+            largest, changed = closeness.largest(expected), closeness.largest(expected - other)
         self.spread = max(self.spread, changed / largest if largest else 0.0)
         part = max(TOLERANCE, ROUNDINGS * float(np.finfo(expected.dtype).eps))
         return np.full(expected.shape, max(part * largest, FORMS * changed))
@@ -254,8 +254,8 @@ def _compare(
         raise
     except Exception as error:  # ours: another library is refused
         raise SpdnnError(f"ours, batch {batch}: {error}") from error
-    if judge.wrong:
-        entrants[OURS].program.notes["wrong"] = judge.wrong
+    turn = entrants[OURS].program
+    turn.notes |= turn.model.findings(turn.inputs[0]) | ({"wrong": judge.wrong} if judge.wrong else {})
     for name, entrant in entrants.items():
         entrant.prepare_seconds += models[name].prepare_seconds
         entrant.seconds = [seconds / len(calls) for seconds in entrant.seconds]

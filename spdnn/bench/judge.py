@@ -73,7 +73,7 @@ class Judge:
         real = [k for k in every if self.right[k].dtype.kind == "f"] or every
         tolerated = list(self.tolerated)
         for k in real:
-            wider = part * max(_largest(self.right[j]) for j in self._same(k))
+            wider = part * max(closeness.largest(self.right[j]) for j in self._same(k))
             tolerated[k] = np.maximum(self.tolerated[k], wider if self.right[k].dtype.kind == "f" else 0)
         rule = f"{precision}: every value within {100 * part:g} % of the largest of its output"
         rule += f", compared with {self.reference}"
@@ -85,8 +85,3 @@ class Judge:
 
     def _error(self, outs: Sequence[np.ndarray], k: int) -> float:
         return closeness.relative([outs[j] for j in self._same(k)], [self.right[j] for j in self._same(k)])
-
-
-def _largest(array: np.ndarray) -> float:
-    """The largest finite magnitude."""
-    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0)) if array.dtype.kind == "f" else 0.0

@@ -53,6 +53,11 @@ def worst(found: Any, expected: Any, tolerance: Any, nan: bool = False, empty: b
     return float(excess(found, expected, tolerance, nan).max(initial=0.0))
 
 
+def largest(array: np.ndarray) -> float:
+    """The largest finite magnitude; 0 where there is none."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+
+
 def relative(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
     """The largest difference of finite values / the largest finite value of `expected`, over several arrays.
 

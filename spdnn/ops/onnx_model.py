@@ -81,7 +81,7 @@ class OnnxModel(WithRepr):
         self._usual = [(each.name, each.dtype or np.dtype(object)) for each in self.signature.inputs]
         self.outputs = [output.name for output in trial.plain.get_outputs()]
         self._session, self.ours = trial.choose(example, batch, verify, again)
-        self._before = trial.before
+        self._before, self._tiles = trial.before, trial.tiles
         self._products, self._reasons, self.jumps = trial.products, trial.reasons, trial.jumps
         self._lock, self._made_in = Lock(), _forks
 
@@ -169,12 +169,10 @@ class OnnxModel(WithRepr):
             InputError: as of a call, or the file is not what it was.
         """
         self(*x, **named)  # what it does not take is refused
-        graph, (_, example, batch, _) = self._source.graph("profiled"), self._source.settings
-        trial = Trial(graph, self.threads)
-        trial.choose(example, batch, verify=False, again=False)
+        graph = self._source.graph("profiled")
         sample = graph.signature.feed(*graph.signature.arguments(x, named))
         seconds: dict[str, float] = {}
-        for event in onnx_timing.profile(trial.models(sample), trial.tiles)[0]:
+        for event in onnx_timing.profile(Trial(graph, self.threads).models(sample), self._tiles)[0]:
             seconds[event.kind] = seconds.get(event.kind, 0.0) + event.seconds
         return seconds
 

@@ -245,7 +245,7 @@ def all_alike(found: Sequence[Any], wanted: Sequence[Any], graph: OnnxGraph, sam
         return True
     others = graph.session(onnx_files.without_optimisations).run(None, sample)
     apart = [
-        FORMS * _largest(other - each) if each.dtype.kind == "f" else 0.0
+        FORMS * closeness.largest(other - each) if each.dtype.kind == "f" else 0.0
         for other, each in zip(others, wanted, strict=True)
         if isinstance(each, np.ndarray)
     ]
@@ -262,7 +262,7 @@ def alike(found: np.ndarray, wanted: np.ndarray, allowed: float = 0.0) -> bool:
 
 def rounding_of(wanted: np.ndarray) -> float:
     """By how much an output of a whole model may differ by rounding."""
-    return WHOLE * _largest(wanted) + TINY
+    return WHOLE * closeness.largest(wanted) + TINY
 
 
 def _rounding(product: GraphProduct, x: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -275,7 +275,7 @@ def _rounding(product: GraphProduct, x: np.ndarray, wanted: np.ndarray) -> np.nd
     weights, terms = abs(product.matrix).astype(np.float64), np.diff(product.matrix.indptr) + 2.0
     rows = np.abs(x.reshape(-1, x.shape[-1]).astype(np.float64)).T
     if product.window is not None:  # a window of x holds no value that is larger than the largest
-        rows = np.full((weights.shape[1], 1), _largest(x))
+        rows = np.full((weights.shape[1], 1), closeness.largest(x))
     sizes = np.sqrt(weights.multiply(weights).tocsr() @ np.square(rows)) + SORTED * (weights @ rows)
     allowed = ROUNDINGS * np.sqrt(terms)[:, None] * (sizes + np.abs(product.bias)[:, None])
     shape = (*x.shape[:-1], -1) if product.window is None else (-1, 1, 1)
@@ -288,10 +288,6 @@ def _features_of(product: GraphProduct) -> tuple[int, ...]:
         return 2, product.matrix.shape[1]
     channels, height, width, *_, down, across, _ = product.window
     return 1, channels, max(8, (height - 1) * down + 1), max(8, (width - 1) * across + 1)
-
-
-def _largest(array: np.ndarray) -> float:
-    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
 
 
 def replace_products(model, keys: Mapping[tuple, int], candidates: Collection[GraphProduct]):

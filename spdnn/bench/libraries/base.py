@@ -146,6 +146,10 @@ class TimedProgram(abc.ABC):
         """Of all outputs of a call, to the bit."""
         return digest(*self.arrays(out))
 
+    def findings(self, x: Any) -> dict:
+        """What is noted of a model besides, found once its calls are timed; `x`: the inputs of a call."""
+        return {}
+
     def imbalance(self) -> float | None:
         """Maximum over mean of the busy seconds of the last call's threads; None where the program has no numbers."""
         return None

@@ -141,7 +141,6 @@ class OurModel(OurProgram):
             self.notes["layout"] = repr(self.model)
             if isinstance(self.model, OnnxModel):
                 self.notes["choice"] = " ".join(self.model.choice.splitlines())
-                self.notes["profile"] = self.model.profile(*x)
 
     def convert_inputs(self, *x: np.ndarray) -> tuple:
         return x
@@ -151,6 +150,9 @@ class OurModel(OurProgram):
 
     def arrays(self, out: Any) -> Sequence[np.ndarray]:
         return out if isinstance(out, tuple) else [out]
+
+    def findings(self, x: tuple) -> dict:
+        return {"profile": self.model.profile(*x)} if isinstance(self.model, OnnxModel) else {}
 
     def close(self) -> None:
         if self.model is not None:
