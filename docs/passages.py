@@ -15,7 +15,6 @@ from pathlib import Path
 import measured
 import numpy as np
 
-from spdnn import api
 from spdnn.core import challenge, limits, statistics, turns
 from spdnn.engines import model, oracle
 from spdnn.engines.costs.official import EDGE_BYTES
@@ -28,7 +27,7 @@ from spdnn.engines.taskgraph.decomposition import JOINED
 from spdnn.formats.radixnet import GROUP, RadixNet
 from spdnn.kernels import tiles
 from spdnn.kernels.cuda import settings, sliced
-from spdnn.ops import onnx_products, onnx_timing, onnx_trial
+from spdnn.ops import onnx_compile, onnx_products, onnx_timing, onnx_trial
 from spdnn.ops.models.mobilenet import MobileNetConfig
 from spdnn.ops.models.transformer import TransformerConfig
 from spdnn.runs import measure, parts
@@ -292,7 +291,7 @@ def passages() -> dict[str, dict[str, object]]:
             "6 bytes of weights for every 32 inputs, 4 bytes": (EDGE_BYTES, tiles.TILES[1], limits.EDGE_BYTES),
         },
         "docs/explanation/onnx.md": {
-            "at most 30 % nonzero": 100 * api.PRUNED,
+            "at most 30 % nonzero": 100 * onnx_compile.PRUNED,
             "At least 1,024 weights": onnx_products.LEAST_WEIGHTS,
             "the 14 functions": len(re.findall("= *\n? *Entry<", (ROOT / "spdnn/kernels/cpu/onnx.hpp").read_text())),
             "from version 1.17 on": 1 + constant("kVersion", "onnx.hpp") / 100,

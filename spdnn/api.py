@@ -1,12 +1,13 @@
 """The calls of the Python API that need engines and readers together: compile, infer."""
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from spdnn.core.errors import InputError
 from spdnn.core.network import Network
@@ -17,16 +18,15 @@ from spdnn.engines.base import Engine, Options
 from spdnn.engines.model import Model, check_batch
 from spdnn.engines.reductions.registry import parse_reductions
 from spdnn.engines.registry import engine as engine_named
-from spdnn.formats.onnx_files import OnnxGraph
-from spdnn.formats.readers import Source, is_source, open_model
-from spdnn.ops import estimators
-from spdnn.ops.onnx_model import OnnxModel, agrees
-from spdnn.ops.onnx_trial import STAYS
+from spdnn.formats.detection import Source, is_source
+
+if TYPE_CHECKING:
+    from spdnn.ops import estimators
+    from spdnn.ops.onnx_model import OnnxModel
 
 __all__ = ["compile", "infer"]
 
 AGAIN = "again"
-PRUNED = 0.3  # of its weights: a chain of layers with more nonzeros goes to ONNX Runtime
 
 
 @overload
@@ -121,45 +121,50 @@ def compile(
         raise InputError(f"tune={tune!r}: it must be None or {AGAIN!r}")
     runner, kinds, options = _engine(engine, reductions, threads, memory, settings)
     batch = check_batch(batch)
-    usual = engine == "cpu" and memory is None and settings is None
     make = partial(Model, engine=runner, reductions=kinds, options=options, batch=batch)
-    if (layers := estimators.network_of(network)) is not None:
+    if isinstance(network, Network):
         _refuse_of_graphs(example=example, tune=tune)
-        return estimators.EstimatorModel(make(layers), network, verify)
-    exported, graph = None, network
-    model: Model | OnnxModel | None = None
+        return make(network)
+    # Only what the argument is of is imported: estimators, readers and ONNX models are of no use to a Network.
+    if _libraries(network) & {"sklearn", "skorch"}:
+        from spdnn.ops import estimators
+
+        if (layers := estimators.network_of(network)) is not None:
+            _refuse_of_graphs(example=example, tune=tune)
+            return estimators.EstimatorModel(make(layers), network, verify)
+    if not (is_source(network) or _of_torch(network)):
+        return make(network)  # which refuses it
+    from spdnn.formats.readers import open_model
+
+    exported = None
     with contextlib.ExitStack() as stack:
-        # A file or a module gives a network, or the graph of an ONNX model.
+        # A file is a network, or the graph of an ONNX model; a module of PyTorch becomes one.
         if is_source(network):
             graph = open_model(network)
-        elif _of_torch(network):
-            export = importlib.import_module("spdnn.ops.torch.export").export
+        else:
+            from spdnn.formats.onnx_files import OnnxGraph
+
+            export = importlib.import_module("spdnn.ops.torch.export").export  # of its types, torch has most
             exported = stack.enter_context(export(network, example, verify))
             graph = OnnxGraph.read(exported.path, exported.name)
             example = example if example is None else exported.inputs  # copies, which the model may keep
-        if not isinstance(graph, OnnxGraph):
-            if isinstance(graph, Network):
-                _refuse_of_graphs(example=example, tune=tune)
+        if isinstance(graph, Network):
+            _refuse_of_graphs(example=example, tune=tune)
             return make(graph)
-        # A chain of pruned layers goes to the engine, and so does any chain that a certain engine must run.
-        try:
-            chain, softmax = graph.chain()
-        except InputError as error:
-            if not usual:
-                raise InputError(f"{error}; without engine, memory and settings") from error
-        else:
-            if not usual or chain.edges <= PRUNED * chain.entries:
-                model = make(chain, softmax=softmax and softmax.kind, signature=graph.signature)
-        if model is not None and verify and not agrees(model, graph):
-            if not usual:
-                raise InputError(f"{graph.name}: the engine {engine} gives other outputs than ONNX Runtime")
-            warnings.warn(f"{graph.name}: {STAYS}", RuntimeWarning, stacklevel=2)
-            model = None
-        # Every other graph runs in ONNX Runtime.
-        model = OnnxModel(graph, threads, example, batch, verify, tune == AGAIN) if model is None else model
+        from spdnn.ops.onnx_compile import compile_graph
+
+        certain = None if engine == "cpu" and memory is None and settings is None else engine
+        model = compile_graph(
+            graph, make, certain, threads=threads, example=example, batch=batch, verify=verify, again=tune == AGAIN
+        )
     if exported is not None and verify:
         model.compared = exported.compare(model)
     return model
+
+
+def _libraries(value: Any) -> set[str]:
+    """The packages that define its class and the classes that this is made of."""
+    return {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
 
 
 def _of_torch(network: Any) -> bool:

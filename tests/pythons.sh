@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 : "${MAKE:=make}" "${VENV:=.venv}"
 # Imports, the command line, compile, infer, records, the readers, one challenge on digits: about a minute each.
-fast="tests/test_imports.py tests/test_public_api.py tests/test_examples.py tests/core tests/cli tests/runs/records
+fast="tests/test_imports.py tests/test_wings.py tests/test_public_api.py tests/test_examples.py tests/core tests/cli tests/runs/records
     tests/runs/verify tests/engines/test_model.py tests/engines/reductions tests/formats tests/ops/test_public_operations.py"
 [ "${1:-}" = all ] && fast=
 

@@ -7,7 +7,7 @@ from test_imports import imports, reachable
 
 from spdnn.core.provenance import PACKAGE
 from spdnn.engines import base, execute
-from spdnn.report.sections import SECTIONS
+from spdnn.report.sections import modules
 from spdnn.runs.workflow.rules import INFER
 
 ROOT = PACKAGE.parent
@@ -96,7 +96,7 @@ def test_names_are_where_the_links_lead():
 
 def test_a_section_is_a_module_of_its_name_that_runs_nothing():
     data = r"\.(?:reductions|taskgraph\.(?:decomposition|timeline))"  # names, and what records hold
-    for section in SECTIONS:
+    for section in modules():
         assert section.__name__ == f"spdnn.report.{section.NAME}"
         for name in imports(section.__name__):
             assert not re.match(rf"spdnn\.(engines(?!{data})\b.|kernels|runs\.measure)\b", name)

@@ -29,6 +29,9 @@ MODULES = sorted(
 )
 
 
+TABLES = ("spdnn.engines.reductions.registry", "spdnn.formats.detection", "spdnn.report.sections", "spdnn.runs.world")
+
+
 def module_file(module):
     """The source file of a module of this package, or None when there is none of that name."""
     base = PACKAGE.parent.joinpath(*module.split("."))
@@ -51,14 +54,20 @@ def imports(module):
     return tuple(sorted(modules - {module}))
 
 
+def named(module):
+    """The modules that a table of `module` names by place; not those of engines, which go by the case that has one."""
+    text = module_file(module).read_text(encoding="utf-8") if module in TABLES else ""
+    return [name for name in re.findall(r'"(spdnn(?:\.\w+)+)(?::\w+)?"', text) if module_file(name)]
+
+
 def reachable(*modules):
-    """`modules` and all that they import within this package, sorted."""
+    """`modules` and all that they import within this package, or name by place, sorted."""
     seen, todo = set(), list(modules)
     while todo:
         module = todo.pop()
         if module not in seen:
             seen.add(module)
-            todo.extend(imports(module))
+            todo.extend([*imports(module), *named(module)])
     return sorted(seen)
 
 

@@ -9,15 +9,15 @@ from refusals import refused, refuses, spdnn
 from spdnn.core.files import cache_folder
 from spdnn.formats.fetch import find_mirror
 from spdnn.ops import tuning
-from spdnn.runs.ranks import local
-from spdnn.runs.ranks.world import World
+from spdnn.runs import staging
+from spdnn.runs.world import World
 
 NOBODY = "~no-such-user/x"
 CHALLENGE = ("challenge", "--neurons", "1024", "--layers", "1", "--inputs", "digits", "--count", "10")
 
 
 def stage_folder() -> Path:
-    with local.stage_files(World(), None, __file__) as (copy,):
+    with staging.stage_files(World(), None, __file__) as (copy,):
         return Path(copy).parents[2]
 
 

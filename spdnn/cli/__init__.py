@@ -17,7 +17,7 @@ from spdnn.core import resources
 from spdnn.core.addresses import hide_secrets
 from spdnn.core.endings import check_ended, clean_on_terminate, discard_output, farewell, process_seconds
 from spdnn.core.errors import SpdnnError, fail, nearest
-from spdnn.runs.ranks.world import connect, launched_count, launched_rank, separate_tasks, tell_and_end
+from spdnn.runs.world import connect, launched_count, launched_rank, separate_tasks, tell_and_end
 
 EPILOG = """\
 from nothing to a verified run:

@@ -4,7 +4,6 @@ import argparse
 import math
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -18,7 +17,7 @@ from spdnn.core.fields import descriptions
 from spdnn.core.files import check_outputs, check_target
 from spdnn.core.request import ALL_EDGES, LARGEST, ORACLE_EDGES, ORACLE_SPEED, READING, RunRequest
 from spdnn.core.threads import threads as threads
-from spdnn.engines.registry import SETTINGS_TYPES, nondefault_settings
+from spdnn.engines.registry import nondefault_settings, settings_types
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -105,17 +104,15 @@ def add_reading(command: argparse.ArgumentParser) -> None:
 
 def add_settings(command: argparse.ArgumentParser, without: tuple[str, ...] = ()) -> None:
     """The options of the engines' settings, a group for each type."""
-    for kind in SETTINGS_TYPES:
-        engines = " and ".join(
-            f"`{name}`" for name in re.findall("`([^`]+)`", sys.modules[kind.__module__].__doc__ or "")
-        )
-        group = command.add_argument_group(f"settings of the engines {engines}")
+    for engines, kind in settings_types().items():
+        names = " and ".join(f"`{name}`" for name in engines)
+        group = command.add_argument_group(f"settings of the engines {names}")
         add_fields(group, kind, [field.name for field in fields(kind) if field.name not in without])
 
 
 def settings(args: argparse.Namespace) -> dict:
     """The settings that were given, by name."""
-    names = [field.name for kind in SETTINGS_TYPES for field in fields(kind)]
+    names = [field.name for kind in settings_types().values() for field in fields(kind)]
     return {name: value for name in names if (value := getattr(args, name, None)) is not None}
 
 

@@ -106,8 +106,8 @@ def _case(args, threads: int) -> tuple:
 
 def _chain(args):
     """The network to call; None of an ONNX model that is no chain of pruned layers."""
-    from spdnn.api import PRUNED
     from spdnn.formats.readers import is_onnx, open_network
+    from spdnn.ops.onnx_compile import PRUNED
 
     settings = reading(args)
     if settings or not is_onnx(args.network):

@@ -4,14 +4,14 @@ import os
 import time
 from functools import partial
 
-from spdnn.cli import answers, arguments, summary
+from spdnn.cli import arguments, summary
 from spdnn.core.errors import InputError, fail
 from spdnn.core.files import together
 from spdnn.core.request import GENERATED, RunRequest
 from spdnn.runs.cache import InputCache
-from spdnn.runs.ranks.local import stage_files
-from spdnn.runs.ranks.world import launched_count, world
 from spdnn.runs.run import Sources, judge, make_record, run
+from spdnn.runs.staging import stage_files
+from spdnn.runs.world import launched_count, world
 
 OUTPUTS = ("categories", "values", "record", "samples", "result")  # options that name files to write
 TASK = ("layers", "inputs", "mnist", "count")
@@ -36,6 +36,8 @@ def add_challenge(command) -> None:
 
 
 def add_infer(command) -> None:
+    from spdnn.cli.answers import add as add_answers
+
     command.description = (
         "Run a network on inputs. Write the outputs, or compare the predicted classes with labels. Before a record is\n"
         "written, the output is compared with the official ground truth where it applies, otherwise with a float64\n"
@@ -50,7 +52,7 @@ def add_infer(command) -> None:
         command, RunRequest, ("network", *TASK, "truth", *CLOCK, *MACHINE), network=needed, inputs=inputs
     )
     arguments.verify(command)
-    answers.add(command)
+    add_answers(command)
     arguments.add_reading(command)
     _add_outputs(command)
     command.add_argument(
@@ -151,7 +153,11 @@ def _from_files(args, request: RunRequest, sources: Sources, judged: bool) -> in
     if args.values and not args.values.endswith(".npz" if args.top else ".npy"):
         allowed = ".npz where --top is given" if args.top else ".npy; --top K writes .npz"
         raise InputError(f"--values {args.values}: the name must end with {allowed}")
-    answer = world().together(answers.Answers, args) if hasattr(args, "labels") else None
+    answer = None
+    if hasattr(args, "labels"):
+        from spdnn.cli.answers import Answers
+
+        answer = world().together(Answers, args)
     keep = True if args.values or (answer and answer.needed) else False if judged or args.result else None
     begun = time.perf_counter()
     with stage_files(world(), args.stage, sources.network, sources.inputs, sources.prepared) as files:

@@ -1,16 +1,15 @@
 """The engines, by name. Listing them imports nothing that may be absent."""
 
 import dataclasses
-import importlib
 import importlib.metadata
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from spdnn.core.errors import InputError, Unavailable, unknown
+from spdnn.core.places import load
 from spdnn.core.validation import convert
 from spdnn.engines.base import Engine
-from spdnn.engines.taskgraph.settings import TaskgraphSettings
 
 GROUP = "spdnn.engines"  # of the entry points by which installed packages add engines of their own
 PEERS = ("scipy", "graphblas", "mkl", "jax", "torch", "cusparse")  # other libraries, measured with our own engines
@@ -28,7 +27,8 @@ ENGINES = {
     **{name: f"spdnn.bench.engines.{name}:{name.capitalize()}Engine" for name in PEERS},
 }
 
-SETTINGS_TYPES = (TaskgraphSettings,)  # which the command knows before the engine
+# Types of settings, as commands and configurations declare them before any engine is imported.
+SETTINGS = {("taskgraph", "taskgraph-cuda"): "spdnn.engines.taskgraph.settings:TaskgraphSettings"}
 
 
 def engine(name: str, usable: bool = True) -> Engine:
@@ -64,8 +64,12 @@ def names() -> list[str]:
 @cache
 def _load(where: str) -> Engine:
     """The one engine of a class, `module:class`: what starting it has cost is paid once in a process."""
-    module, kind = where.split(":")
-    return getattr(importlib.import_module(module), kind)()
+    return load(where)()
+
+
+def settings_types() -> dict[tuple[str, ...], type]:
+    """The types of settings, by the engines that have them."""
+    return {engines: load(place) for engines, place in SETTINGS.items()}
 
 
 def settings_of(name: str, values: Mapping[str, Any]) -> Any:

@@ -1,10 +1,11 @@
-"""The checks of all formats before they allocate: that a width is not absurd, nor absurd for so small a file."""
+"""What all formats check: before they allocate, that a width is not absurd, nor absurd for so small a file."""
 
 from spdnn.core import challenge
 from spdnn.core.errors import InputError
 
 WIDE = 1 << 22  # rows or columns of any file; beyond, it must hold an entry for every SPARSE of them
 SPARSE = 64
+SWAPPED = "; are --network and --inputs swapped?"  # the end of a sentence on a file of the other kind
 
 
 def check_widths(where, *widths: int, entries: int | None = None) -> None:

@@ -23,6 +23,7 @@ from spdnn.core import arrays, files, progress, safe_open
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.threads import in_order
 from spdnn.core.validation import quote, shorten
+from spdnn.formats.checks import SWAPPED
 
 VERSION = 3
 ALIGNMENT = 64  # bytes
@@ -40,7 +41,6 @@ NAMES = {np.dtype(TYPES[name]): name for name in ("U8", "I32", "F32", "I64", "F6
 KEY, DIGEST = "spdnn", "blake3"  # of the record and its digest in the metadata
 OWN = ("data", "indices", "indptr")  # large tensors, of which the format has other digests
 PICKLED = "it was changed since its network was pickled; pickle that anew"  # the end of a sentence on a file
-SWAPPED = "; are --network and --inputs swapped?"  # the end of a sentence on a file of the other kind
 
 
 class Named(Mapping):

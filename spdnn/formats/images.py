@@ -25,7 +25,7 @@ BITS = 1 << 29  # bytes of bits that any file may fill; beyond, there must be a 
 ROWS = 1 << 24  # bits unpacked at a time
 
 
-def read_images(path, neurons: int | None = None, count: int | None = None, block: int = lines.BLOCK) -> Inputs:
+def open_inputs(path, neurons: int | None = None, count: int | None = None, block: int = lines.BLOCK) -> Inputs:
     """Inputs from a text file, gzip or not; bits when all values are 1, else CSR.
 
     Args:

@@ -30,6 +30,12 @@ def write_inputs(path, inputs: Inputs, durable: bool = True) -> None:
             writer.write(name, array, "write inputs")
 
 
+def open_inputs(path, neurons: int | None = None, count: int | None = None) -> Inputs:
+    """The first `count` inputs of a store, as read_inputs; it has a width of its own."""
+    inputs = read_inputs(path)
+    return inputs if count is None else inputs.first(count)
+
+
 @safe_open.releasing()
 def read_inputs(path) -> Inputs:
     """Inputs from a store, in memory; InputError where it is damaged or no such store."""

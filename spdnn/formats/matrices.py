@@ -24,22 +24,23 @@ from spdnn.core.validation import quote, shorten
 from spdnn.formats import lines, state_dicts, steps
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths
-from spdnn.formats.steps import ReadOptions, Step
+from spdnn.formats.detection import MATRICES
+from spdnn.formats.options import OUTPUTS, ReadOptions
+from spdnn.formats.steps import Step
 from spdnn.formats.tensors import NpzArchive, read_array
 
 MATRIX_MARKET = (".mtx", ".mtx.gz")
-LAYERS = (*MATRIX_MARKET, ".npz")
 UNSOUND = "this is no sound .npz file of plain numbers"
 BANNER = "%%matrixmarket"
 WEIGHTS = "those of a network are NAME.weight (outputs, inputs) and NAME.bias; or use spdnn.from_matrices"
 ARRAY_BLOCK = 1 << 20  # bytes of text of the layout `array` parsed at a time
 
 
-def read_network(path: Path, options: ReadOptions) -> MemoryNetwork:
+def open_network(path: Path, options: ReadOptions) -> MemoryNetwork:
     """The network of matrices in a file, a list (.txt) or a folder, or of a state dict. Raises as open_network."""
     if path.suffix.lower() == ".npz" and path.is_file() and state_dicts.is_state_dict(archive := NpzArchive(path)):
         return state_dicts.read_network(archive, "state dict", options)
-    state_dicts.refuse_epsilon(path, options)
+    options.refuse_epsilon(path)
     return steps.network_of(path, _read_steps(path, options), "matrices", options.layers)
 
 
@@ -52,13 +53,13 @@ def _read_steps(path: Path, options: ReadOptions) -> Iterator[Step]:
         if matrix.ndim != 2:
             raise InputError(f"{name}: a layer is a matrix, not an array of {matrix.ndim} dimensions")
         shapes.append(matrix.shape)
-        weight = matrix if options.rows == steps.OUTPUTS else matrix.T
+        weight = matrix if options.rows == OUTPUTS else matrix.T
         yield Step("matrix" if name == path else name.name, "linear", weight, 0.0 if bias is None else bias, activation)
     steps.check_told(path, shapes, options.rows)
 
 
-def read_inputs(path) -> Inputs:
-    """Inputs (count x neurons) from .npz (SciPy sparse, or one NumPy array), .npy, .mtx, .mtx.gz or .csv.
+def open_inputs(path, neurons: int | None = None, count: int | None = None) -> Inputs:
+    """The first `count` inputs (count x neurons) in .npz (SciPy sparse, or one NumPy array), .npy, .mtx, .csv.
 
     Raises:
         InputError: as for layers; or an array that is not a matrix of real numbers.
@@ -72,7 +73,7 @@ def read_inputs(path) -> Inputs:
     with safe_open.name_errors(path):
         inputs = Inputs.from_array(matrix).owned()
     inputs.description = {"source": "matrix", "path": Path(path).name, "sha256": inputs.sha256}
-    return inputs
+    return inputs if count is None else inputs.first(count)
 
 
 def read_matrix(path, several: str = "save one matrix alone"):
@@ -167,7 +168,7 @@ def sources(path: Path) -> list[Path]:
         files = [
             file
             for file in safe_open.listing(path)
-            if file.name.lower().endswith(LAYERS) and safe_open.plain_file(file)
+            if file.name.lower().endswith(MATRICES) and safe_open.plain_file(file)
         ]
         kinds = sorted({".npz" if file.suffix.lower() == ".npz" else ".mtx" for file in files})
         if len(kinds) != 1:
@@ -184,7 +185,7 @@ def sources(path: Path) -> list[Path]:
         if not line:
             continue
         file = path.parent / line
-        if not file.name.lower().endswith(LAYERS):
+        if not file.name.lower().endswith(MATRICES):
             raise InputError(f"{path}:{number}: {quote(line)} is not a .mtx, .mtx.gz or .npz file")
         with safe_open.reading(f"{path}:{number}: {file}"):
             there = file.is_file()

@@ -23,12 +23,13 @@ from spdnn.core.locks import cached_property
 from spdnn.core.network import RELU, Activation, MemoryNetwork
 from spdnn.core.signature import ModelInput, Signature
 from spdnn.core.validation import shorten
+from spdnn.formats.detection import NO_FILE, file_name
+from spdnn.formats.options import USUAL, ReadOptions
 from spdnn.formats.state_dicts import norm_scale
 from spdnn.formats.steps import Step, UnsupportedStep, channels, fuse_steps, network_of, vector
 
 ENDS = ("Softmax", "LogSoftmax")  # what may follow the last layer of a chain
 LOCATION, BLOCK = b"location", 1 << 20  # the key of a weight's file in a model; bytes that are searched at a time
-NO_FILE = "this ONNX model"  # how messages call one that is no file
 LARGE = 1 << 30  # bytes of a model that goes through a file: a message holds 2^31
 SILENT = 4  # of ONNX Runtime: messages come as exceptions
 TYPES = {  # onnx.TensorProto.DataType, of types that NumPy has; 8: strings
@@ -281,6 +282,19 @@ class OnnxGraph:
         if last != graph.output[0].name or not steps:
             raise InputError(f"{path}: its output does not come from its input through layers")
         return list(fuse_steps(steps))
+
+
+def open_network(path: Any, options: ReadOptions) -> MemoryNetwork:
+    """The network in an ONNX model, a path or in memory.
+
+    Raises:
+        InputError: it is no chain of layers, or the options state what an ONNX model states.
+    """
+    if options.bias is not None or options.clip != USUAL or options.rows is not None or options.epsilon is not None:
+        raise InputError(
+            f"{file_name(path)}: leave out --bias, --clip, --rows and --epsilon: an ONNX model states them"
+        )
+    return OnnxGraph.read(path).network(options.last, options.layers)
 
 
 def _densify(graph) -> None:

@@ -8,6 +8,7 @@ Only one dense layer is in memory at a time, where the file allows it.
 import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise, permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from spdnn.core.validation import quote
 from spdnn.formats import steps
 from spdnn.formats.archive import natural
 from spdnn.formats.checks import check_widths
-from spdnn.formats.steps import ReadOptions, Step
-from spdnn.formats.tensors import INDEX, NUMBERED
+from spdnn.formats.detection import INDEX
+from spdnn.formats.options import INPUTS, ReadOptions
+from spdnn.formats.steps import Step
+from spdnn.formats.tensors import NUMBERED, Shards
 
 EPSILON = 1e-5  # of torch's BatchNorm by default
 MEAN, VARIANCE, COUNT = "running_mean", "running_var", "num_batches_tracked"
@@ -49,6 +52,11 @@ OTHERS = (
         "load it into the model by spdnn.torch.restore, and compile that",
     ),
 )
+
+
+def open_network(path: Path, options: ReadOptions) -> MemoryNetwork:
+    """The network in the tensors that an index (.safetensors.index.json) names. Raises InputError as read_network."""
+    return read_network(Shards(path), "safetensors", options)
 
 
 def is_state_dict(names) -> bool:
@@ -92,12 +100,12 @@ def _read_steps(path, tensors: Mapping[str, np.ndarray], options: ReadOptions) -
         raise InputError(f"{path}: no tensor in it is named '<prefix>.weight'; each layer needs one")
     if options.bias is not None and (own := [prefix for prefix in layers if layers[prefix] & {"bias", "bias_orig"}]):
         raise InputError(f"{path}: bias {options.bias} given, but the file has biases of its own ({own[0]}bias)")
-    by_inputs = options.rows == steps.INPUTS
+    by_inputs = options.rows == INPUTS
     widths = {p: tensors.shape(_weight(p, own))[:: 1 if by_inputs else -1] for p, own in layers.items()}
     order = _order(path, widths)
     following = _places(path, order, norms)
     if not norms:
-        refuse_epsilon(path, options)
+        options.refuse_epsilon(path)
     epsilon = EPSILON if options.epsilon is None else options.epsilon
     if not 0 <= epsilon <= 1:
         raise InputError(f"{path}: epsilon {epsilon!r} of a BatchNorm; it is a number from 0 to 1")
@@ -115,12 +123,6 @@ def _read_steps(path, tensors: Mapping[str, np.ndarray], options: ReadOptions) -
         yield Step(f"{prefix}weight", "linear", weight.T if by_inputs else weight, bias, plain)
         if norm:
             yield _scale(path, tensors, norm, parts[norm], widths[prefix][1], epsilon)._replace(activation=activation)
-
-
-def refuse_epsilon(path, options: ReadOptions) -> None:
-    """Raise InputError where an epsilon is stated, of a network that has no BatchNorm."""
-    if options.epsilon is not None:
-        raise InputError(f"{path}: epsilon {options.epsilon!r} given, but the file has no BatchNorm of a state dict")
 
 
 def _split(name: str) -> tuple[str, str]:

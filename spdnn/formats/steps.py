@@ -1,30 +1,16 @@
-"""The steps of a model as every reader gives them, and the network that they make; what a user must state of weights.
-
-A file of weights alone (matrices, a state dict) says nothing of activations: `ReadOptions` holds what its user says. A
-file of a whole model (ONNX) says it all, and nothing can be stated.
-"""
+"""The steps of a model as every reader gives them, and the network that they make."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
-from spdnn.core.network import (
-    IDENTITY,
-    Activation,
-    Layer,
-    MemoryNetwork,
-    check_chain,
-    digest_of_layers,
-    layer_activations,
-)  # fmt: skip
+from spdnn.core.network import IDENTITY, Activation, Layer, MemoryNetwork, check_chain, digest_of_layers  # fmt: skip
 from spdnn.core.validation import shorten
 
-INPUTS, OUTPUTS = "inputs", "outputs"
-USUAL: Final = "usual"  # a clip of 32 for the challenge's text form, none for the other formats
 CANCELLING = 16  # a shift, in units of the scale that follows, from which on it stays a layer: more bits would cancel
 LONGEST = 400  # characters of a sentence that lists problems
 
@@ -49,44 +35,6 @@ class Step(NamedTuple):
 
 class UnsupportedStep(Exception):
     """What a part of a model does that no Step says; it ends a sentence that begins with the part's name."""
-
-
-class LastUnknown(InputError):
-    """Weights whose last activation is not stated."""
-
-
-class ReadOptions(NamedTuple):
-    """What a user states of the network in a file: arguments of readers.open_network; by default nothing."""
-
-    bias: Any = None
-    clip: Any = USUAL
-    last: str | None = None
-    rows: str | None = None
-    layers: int | None = None
-    neurons: int | None = None
-    epsilon: float | None = None
-
-    def activations(self, path, depth: int) -> list[Activation]:
-        """Of each layer. Raises LastUnknown: the last one is not stated."""
-        if self.last is None:
-            raise LastUnknown(
-                f"{path}: it does not say what follows its last layer; the others have ReLU: state --last relu or "
-                "--last none (in Python spdnn.open_network(path, last='none'), in a workflow last: none)"
-            )
-        return layer_activations(depth, None if self.clip == USUAL else self.clip, self.last)
-
-    def biases(self, path, depth: int) -> list:
-        """Of each layer; None where none is stated. Raises InputError: another number of biases than of layers."""
-        if not isinstance(self.bias, (list, tuple)):
-            return [self.bias] * depth
-        if len(self.bias) != depth:
-            raise InputError(f"{path}: {len(self.bias)} biases for {depth} layers; give one for all or one for each")
-        return list(self.bias)
-
-
-def check_rows(rows: str | None) -> None:
-    if rows not in (None, INPUTS, OUTPUTS):
-        raise InputError(f"rows {rows!r} of a weight matrix: they are 'inputs' or 'outputs'")
 
 
 def check_told(path, shapes: Sequence[tuple[int, int]], rows: str | None) -> None:

@@ -23,6 +23,7 @@ import math
 import os
 from collections.abc import Iterable
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from spdnn.core.threads import in_order
 from spdnn.core.validation import quote
 from spdnn.formats import container
 from spdnn.formats.checks import SPARSE, WIDE
+from spdnn.formats.options import USUAL, ReadOptions
 from spdnn.formats.radixnet import RadixNet
 
 FORMAT = "spdnn-network"
@@ -224,6 +226,24 @@ def _columns(path, tensors: container.Tensors, digested: bool) -> dict[str, np.n
     if depth < 1 or int((columns["start"] + columns["size"]).max()) > size or len(form) != 1:
         raise InputError(f"{path}: the file is damaged: {depth} layers in {size} bytes")
     return columns
+
+
+def open_network(path: Path, options: ReadOptions) -> Network:
+    """The network in a .safetensors file: a store, or else a state dict.
+
+    Raises:
+        InputError: as read_network, or state_dicts.read_network; the options state what a store states.
+    """
+    if container.KEY not in container.Tensors(path).metadata:
+        from spdnn.formats import state_dicts, tensors
+
+        return state_dicts.read_network(tensors.Safetensors(path), "safetensors", options)
+    stated = options.bias, options.last, options.rows, options.epsilon
+    if any(value is not None for value in stated) or options.clip != USUAL:
+        raise InputError(f"{path}: leave out --last, --bias, --clip, --rows and --epsilon: this model file states them")
+    network = read_network(path)
+    with safe_open.name_errors(path):
+        return network if options.layers is None else network.first(options.layers)
 
 
 @safe_open.releasing()

@@ -17,7 +17,6 @@ TYPES = ("F16", "BF16", "F32", "F64")
 KINDS = "biufcSU"  # of the arrays that NumPy may read, of fixed size and without Python objects
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # as NumPy writes; others may take any memory to unpack
 ENDINGS = (".safetensors", ".npz")
-INDEX = ".safetensors.index.json"
 NUMBERED = re.compile(r"(.*-)\d{5}(-of-(\d{5})\.safetensors)", re.ASCII)  # as Hugging Face's libraries number files
 
 

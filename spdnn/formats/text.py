@@ -7,7 +7,6 @@ reader's to say.
 
 import contextlib
 import os
-import re
 import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,9 +25,10 @@ from spdnn.core.threads import in_order
 from spdnn.core.validation import quote
 from spdnn.formats import checks, container, lines
 from spdnn.formats.archive import Member, TarArchive, folder_members
+from spdnn.formats.detection import TEXT_LAYER
+from spdnn.formats.options import USUAL, ReadOptions
 from spdnn.kernels import dispatch
 
-NAME = re.compile(r"n([1-9]\d{0,8})-l(\d{1,9})\.tsv(\.gz)?", re.ASCII)
 LAYERS = min(4, usable_cores())  # that are read or written at once, each in memory as text
 
 
@@ -232,7 +232,7 @@ class TextNetwork(Network):
         """Find the layers one by one, and check that together they are a network."""
         self._members, self._neurons = {}, None
         for member in self._archive.members() if self._archive else folder_members(self.path):
-            if name := NAME.fullmatch(member[0].rpartition("/")[2]):
+            if name := TEXT_LAYER.fullmatch(member[0].rpartition("/")[2]):
                 self._take(int(name[1]), int(name[2]), member)
                 yield int(name[2]), member
                 if self._layers is not None and all(k in self._members for k in range(1, self._layers + 1)):
@@ -269,6 +269,15 @@ class TextNetwork(Network):
             )
         if self._layers is not None and count < self._layers:
             raise InputError(f"{self.path}: {self._layers} layers asked for; it has {count}")
+
+
+def open_network(path: Path, options: ReadOptions) -> TextNetwork:
+    """The network in official text. Raises InputError: as TextNetwork, or the options state what text states."""
+    options.refuse_epsilon(path)
+    if options.rows is not None:
+        raise InputError(f"{path}: official text has an input and an output on each line; rows cannot be given")
+    clip = challenge.YMAX if options.clip == USUAL else options.clip
+    return TextNetwork(path, options.bias, clip, options.layers, options.last or "relu", options.neurons)
 
 
 def write_layers(network: Network, folder) -> list[Path]:
@@ -330,7 +339,7 @@ def _check_folder(folder: Path, ours: set[str]) -> None:
                 raise InputError(f"{folder}: layers are written into a folder, and it cannot be made there")
             return
     names = {path.name for path in safe_open.listing(folder)}
-    if others := sorted(filter(NAME.fullmatch, names - ours)):
+    if others := sorted(filter(TEXT_LAYER.fullmatch, names - ours)):
         raise InputError(f"{folder}: it holds other layers ({others[0]}); name an empty folder")
 
 

@@ -11,18 +11,19 @@ import math
 import pickle
 import zipfile
 from itertools import pairwise
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError, SpdnnError
+from spdnn.core.network import MemoryNetwork
 from spdnn.core.validation import quote, shorten
+from spdnn.formats import state_dicts
 from spdnn.formats.container import Named, owned
+from spdnn.formats.options import ReadOptions
 
-ENDINGS = (".pt", ".pth")
-OTHERS = (".tar", ".ckpt", ".bin")  # that other files have, too
-ZIP, PICKLE = b"PK\x03\x04", b"\x80\x02"  # the beginnings of what torch writes, and wrote before 1.6
 TYPES = {
     "FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2", "BFloat16Storage": "BF16",
     "LongStorage": "<i8", "IntStorage": "<i4", "ShortStorage": "<i2", "CharStorage": "<i1", "ByteStorage": "<u1",
@@ -42,6 +43,11 @@ UNREAD = {  # what tensors are that torch makes by other functions
     "_rebuild_meta_tensor_no_storage": "is on the device meta, without data",
     "_rebuild_qtensor": "is quantized",
 }
+
+
+def open_network(path: Path, options: ReadOptions) -> MemoryNetwork:
+    """The network in a state dict that torch.save wrote. Raises InputError as read_network and TorchFile."""
+    return state_dicts.read_network(TorchFile(path), "pt", options)
 
 
 class _Unread(SpdnnError):

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.core.driver import BRINGS
 from spdnn.core.errors import InputError, Unavailable
 from spdnn.core.graphs import refuse_recorded
 
@@ -108,5 +107,7 @@ def cupy():
     try:
         import cupy as module
     except ImportError as error:
+        from spdnn.kernels.cuda.driver import BRINGS
+
         raise Unavailable(f"arrays on a GPU need CuPy: {BRINGS}") from error
     return module

@@ -19,7 +19,6 @@ from spdnn.core.signature import Signature
 from spdnn.engines.model import CLOSED, check_batch
 from spdnn.formats import onnx_files
 from spdnn.formats.onnx_files import OnnxGraph
-from spdnn.formats.readers import network_files
 from spdnn.ops import onnx_timing
 from spdnn.ops.backends import thread_count
 from spdnn.ops.onnx_trial import Trial, all_alike
@@ -233,6 +232,8 @@ def _packed(graph: OnnxGraph) -> bytes:
 
 def _stamp(path: Path) -> tuple | None:
     """Of the file and of those that hold its weights; None: one is gone."""
+    from spdnn.formats.readers import network_files
+
     with contextlib.suppress(OSError, InputError):
         stats = [os.stat(each) for each in network_files(path)]
         return tuple((found.st_size, found.st_mtime_ns, found.st_ino) for found in stats)

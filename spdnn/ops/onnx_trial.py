@@ -156,7 +156,7 @@ class Trial:
                 warnings.warn(
                     f"{self.graph.name}: {product.name} stays in ONNX Runtime, since our kernel differs by {apart:.3g} "
                     "times what rounding explains; please report it",
-                    RuntimeWarning, stacklevel=6,
+                    RuntimeWarning, stacklevel=7,
                 )  # fmt: skip
             right.append(tile if apart <= 1 else 0)
         if sample is None or not any(right):
@@ -167,7 +167,7 @@ class Trial:
         if all_alike(found, self.plain.run(None, sample), self.graph, sample):
             return right
         self.reasons = {None: f"{ONNX_RUNTIME}: the whole model gave other numbers with ours"}
-        warnings.warn(f"{self.graph.name}: {STAYS}", RuntimeWarning, stacklevel=6)
+        warnings.warn(f"{self.graph.name}: {STAYS}", RuntimeWarning, stacklevel=7)
         return [0] * len(right)
 
     def _apart(self, product: GraphProduct, tile: int, reach: dict) -> float:

@@ -20,7 +20,7 @@ from spdnn.report import overview
 from spdnn.report.common.blocks import Section, Writer, anchor
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import Drawing, Figure, libraries, save, style
-from spdnn.report.sections import SECTIONS
+from spdnn.report.sections import modules
 
 HERE = Path(__file__).resolve().parent
 MOST_LETTERS = 60  # of the name of a table's file
@@ -32,7 +32,7 @@ EMPTY = (
 
 def sections(contents: Collection) -> list[Section]:
     """The sections that have something to show, in the order of the page."""
-    return [section for module in SECTIONS if (section := module.section(contents))]
+    return [section for module in modules() if (section := module.section(contents))]
 
 
 def drawings(shown: Sequence[Section], processes: int = 1) -> dict[str, Drawing]:
@@ -150,7 +150,7 @@ def _units(rate: str) -> str:
 def _absent(contents: Collection, shown: Sequence[Section], writer: Writer) -> str:
     """The sentences of the sections that have nothing to show, on a page that has runs."""
     names = {section.name for section in shown}
-    sentences = [module.ABSENT for module in SECTIONS if getattr(module, "ABSENT", "") and module.NAME not in names]
+    sentences = [module.ABSENT for module in modules() if getattr(module, "ABSENT", "") and module.NAME not in names]
     if not (sentences and contents.runs):
         return ""
     paragraphs = "".join(f"<p>{writer.phrase(sentence)}</p>\n" for sentence in sentences)

@@ -3,23 +3,29 @@
 `spdnn plan` compares such runs with what its simulator predicts of them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from spdnn.core.shown import listed, plural
 from spdnn.core.shown import published as printed
 from spdnn.core.table import BYTES, NUMBER, RATE, SECONDS, Column, Number, Table, code
-from spdnn.engines.taskgraph.timeline import Span
 from spdnn.report.common import words
 from spdnn.report.common.blocks import Block, Paragraph, Part, Section
 from spdnn.report.common.collection import Collection
 from spdnn.report.common.drawing import Figure
 from spdnn.report.common.groups import Group
 from spdnn.report.common.plotting import INK, NO_COLOUR, canvas, colours, despine, line, name_rows, patch
-from spdnn.report.common.run_rows import RunRow, interval, run_name
+from spdnn.report.common.run_rows import RunRow, group_by, interval, latest, run_name
+from spdnn.report.common.tasks import decomposition_of, timeline_of
 from spdnn.runs.records.notes import TaskgraphNotes
 from spdnn.runs.records.published import Baseline
 from spdnn.runs.records.result import ProblemRecord
+
+if TYPE_CHECKING:
+    from spdnn.engines.taskgraph.timeline import Span
 
 NAME, TITLE = "schedules", "Schedules"
 ABSENT = (
@@ -36,7 +42,7 @@ MOST_GROUPS, MOST_CUT = 8, 3  # groups, and those of them with figures
 MOST_PANELS = 8  # of a figure of timelines
 FIELD = "Lin and Huang, HPEC 2020"  # whose table has schedules of the field side by side
 FIELD_SYSTEMS = ("SNIG", "BF", "GPipe*")
-# Colours are indices into seaborn's "colorblind".
+# In their order; colours are indices into seaborn's "colorblind".
 SCHEDULES = {"resident": 0, "stream": 1, "graph": 2, "pipeline": 3}
 TASKS = {
     "layer": ("layers (batches light and dark alternately)", 0),
@@ -48,7 +54,7 @@ TASKS = {
     "collect": ("results", 8),
 }
 NARROW = 1 / 1500  # of the whole time: shorter bars and gaps cannot be seen, and are drawn with their neighbours
-Panels = Sequence[tuple[str, Sequence[Span]]]  # labels and timelines
+Panels = Sequence[tuple[str, Sequence["Span"]]]  # labels and timelines
 
 
 def _memory(run: RunRow) -> int | None:
@@ -58,7 +64,7 @@ def _memory(run: RunRow) -> int | None:
 
 def _label(run: RunRow) -> str:
     """The decomposition in a few words."""
-    cut = run.decomposition
+    cut = decomposition_of(run)
     pipeline = f", pipeline of {len(cut.ranges)}" if len(cut.ranges) > 1 else ""
     buffers = f", {cut.buffers} buffers" if cut.buffers else ""
     return f"{run.cut}{pipeline}, {plural(cut.batches, 'batch', 'batches')}{buffers}"
@@ -68,11 +74,13 @@ MEASURED = Table(
     "Schedules",
     [
         Column("Case", run_name),
-        Column("Schedule", lambda run: run.decomposition.schedule,
-               below=lambda run: f"{stages} in a pipeline" if (stages := len(run.decomposition.ranges)) > 1 else None),
-        Column("Devices", lambda run: run.decomposition.devices, NUMBER, below=lambda run: run.threads_text),
-        Column("Batches", lambda run: run.decomposition.batches, NUMBER),
-        Column("Buffers", lambda run: run.decomposition.buffers or None, NUMBER),
+        Column(
+            "Schedule", lambda run: decomposition_of(run).schedule,
+            below=lambda run: f"{n} in a pipeline" if (n := len(decomposition_of(run).ranges)) > 1 else None,
+        ),
+        Column("Devices", lambda run: decomposition_of(run).devices, NUMBER, below=lambda run: run.threads_text),
+        Column("Batches", lambda run: decomposition_of(run).batches, NUMBER),
+        Column("Buffers", lambda run: decomposition_of(run).buffers or None, NUMBER),
         Column("Memory of a device", _memory, BYTES),
         Column("Promised", lambda run: run.device_memory, BYTES),
         Column("Inference", lambda run: run.inference_seconds, SECONDS, below=interval),
@@ -100,9 +108,35 @@ PUBLISHED = Table(
 
 def section(collection: Collection) -> Section | None:
     """The section; None without a run of the task graph."""
-    groups = enumerate(collection.schedules[:MOST_GROUPS], 1)
+    groups = enumerate(schedule_groups(collection.own)[:MOST_GROUPS], 1)
     parts = [_part(group, f"schedules-{number}", number <= MOST_CUT, collection.baselines) for number, group in groups]
     return Section(NAME, TITLE, [Paragraph(HOW), *parts]) if parts else None
+
+
+def schedule_groups(runs: Sequence[RunRow]) -> list[Group]:
+    """The runs of the task graph on one rank, by what their schedules may be compared on."""
+    cut = [run for run in runs if run.record.ranks == 1 and decomposition_of(run)]
+    groups = []
+    # Schedules are compared on one problem, engine, list of reductions and machine. Threads may differ, for each device
+    # has one at least.
+    for members in group_by(
+        cut,
+        lambda run: (
+            *run.problem_key, run.record.engine.name, tuple(sorted(run.record.reductions.requested)),
+            run.record.environment.cpu, run.record.environment.gpu or "", run.record.environment.cores,
+        ),
+    ).values():  # fmt: skip
+        shown = latest(members, _schedule)
+        base = next((run for run in shown if _schedule(run)[:4] == (0, 1, 1, 1)), None)
+        groups.append(Group("", "", members, shown, base))
+    return groups
+
+
+def _schedule(run: RunRow) -> tuple:
+    """A sorting key: schedules in their order, then devices and the other settings."""
+    cut = decomposition_of(run)
+    numbers = cut.devices, len(cut.ranges), cut.batches, cut.buffers or 0, run.device_memory or 0
+    return list(SCHEDULES).index(cut.schedule), *numbers, run.record.threads
 
 
 def _part(group: Group, name: str, drawn: bool, baselines: Sequence[Baseline]) -> Part:
@@ -111,14 +145,14 @@ def _part(group: Group, name: str, drawn: bool, baselines: Sequence[Baseline]) -
     cores = plural(first.record.environment.cores, "core")
     about = f"{first.inputs} inputs; engine {first.engine}, reductions: {first.reductions}; {cores}."
     blocks: list[Block] = [Paragraph(text, "soft") for text in (about, group.left_out) if text]
-    if drawn and (measured := [run for run in runs if run.timeline][:MOST_PANELS]):
+    if drawn and (measured := [run for run in runs if timeline_of(run)][:MOST_PANELS]):
         caption = (
             "Measured: tasks of each lane of each device over time, in one run of each setting; where a run has very "
             "many tasks, neighbours are drawn as one. Cases: "
             f"{listed([run.case for run in measured], between='; ')}."
         )
         title = f"Measured timelines of schedules, {size}: tasks of each lane over time"
-        blocks.append(gantt([(_label(run), run.timeline) for run in measured], name, title, caption))
+        blocks.append(gantt([(_label(run), timeline_of(run)) for run in measured], name, title, caption))
     if drawn and len(known := [run for run in runs if _memory(run)]) > 1:
         blocks.append(memory(known, name, size))
     blocks.append(MEASURED.of(runs, title=f"Schedules on {size}"))
@@ -225,9 +259,8 @@ def memory(runs: Sequence[RunRow], name: str, size: str) -> Figure:
         partial(_plot_memory, runs),
         ("decomposition", "schedule", "devices", "bytes of a device", "inference seconds", "low", "high"),
         [
-            (_label(run), run.decomposition.schedule, run.decomposition.devices, _memory(run), run.inference_seconds,
-             *run.ends)
-            for run in runs
+            (_label(run), cut.schedule, cut.devices, _memory(run), run.inference_seconds, *run.ends)
+            for run in runs if (cut := decomposition_of(run))
         ],
     )  # fmt: skip
 
@@ -235,17 +268,17 @@ def memory(runs: Sequence[RunRow], name: str, size: str) -> Figure:
 def _plot_memory(runs: Sequence[RunRow], narrow: bool):
     plot, axes = canvas(3.6, narrow=narrow)
     palette = {name: colours()[hue] for name, hue in SCHEDULES.items()}
-    counts = sorted({run.decomposition.devices for run in runs})
+    counts = sorted({decomposition_of(run).devices for run in runs})
     marks = dict(zip(counts, "osD^v<>PX*" * len(counts), strict=False))
     for run in runs:
-        gib, cut = _memory(run) / 2**30, run.decomposition
+        gib, cut = _memory(run) / 2**30, decomposition_of(run)
         axes.plot([gib, gib], run.ends, color=INK, linewidth=1.0)
         axes.plot([gib], [run.inference_seconds], marks[cut.devices], color=palette[cut.schedule], markersize=7)
     axes.set(xlabel="GiB of the device that needs most", ylabel="inference seconds")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     despine(plot)
-    names = {run.decomposition.schedule for run in runs}
+    names = {decomposition_of(run).schedule for run in runs}
     entries = [(name, "o", colour) for name, colour in palette.items() if name in names]
     entries += [(plural(count, "device"), mark, NO_COLOUR) for count, mark in marks.items()]
     handles = [line(name, marker=mark, color=colour, linestyle="", markersize=7) for name, mark, colour in entries]

@@ -14,36 +14,28 @@ Data flows one way, and each step has one owner::
 A section knows of others only what it links to.
 """
 
-from spdnn.report import (
-    calls,
-    cases,
-    limits,
-    networks,
-    operations,
-    others,
-    overview,
-    own,
-    peers,
-    provenance,
-    reductions,
-    scaling,
-    schedules,
-    times,
-)
+from types import ModuleType
+
+from spdnn.core.places import load
 
 SECTIONS = [
-    overview,  # the first screen; its heading is the page's first
-    own,
-    calls,
-    networks,
-    times,
-    limits,
-    reductions,
-    scaling,
-    schedules,
-    peers,
-    operations,
-    cases,
-    others,
-    provenance,
-]  # fmt: skip
+    "spdnn.report.overview",  # the first screen; its heading is the page's first
+    "spdnn.report.own",
+    "spdnn.report.calls",
+    "spdnn.report.networks",
+    "spdnn.report.times",
+    "spdnn.report.limits",
+    "spdnn.report.reductions",
+    "spdnn.report.scaling",
+    "spdnn.report.schedules",
+    "spdnn.report.peers",
+    "spdnn.report.operations",
+    "spdnn.report.cases",
+    "spdnn.report.others",
+    "spdnn.report.provenance",
+]
+
+
+def modules() -> list[ModuleType]:
+    """The sections, imported."""
+    return [load(place) for place in SECTIONS]

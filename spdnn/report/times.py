@@ -18,6 +18,7 @@ from spdnn.report.common.collection import Collection, once
 from spdnn.report.common.drawing import MOST_BARS, MOST_DRAWN, Figure
 from spdnn.report.common.plotting import INK, NO_COLOUR
 from spdnn.report.common.run_rows import RunRow, fair, group_by, latest, run_name
+from spdnn.report.common.tasks import decomposition_of, timeline_of
 from spdnn.report.common.words import LANES, ONE_LAYER, STREAMED
 from spdnn.runs.records.distribution import PER_REPEAT
 from spdnn.runs.records.notes import Notes, TaskgraphNotes
@@ -236,10 +237,10 @@ def _of_ranks(run: RunRow) -> Parts:
 
 def _of_timeline(run: RunRow) -> Parts | None:
     """By device, from the lanes of the last repeat."""
-    notes, last, spans = run.notes(TaskgraphNotes), run.record.seconds[-1], run.timeline
-    if spans is None or run.decomposition is None:
+    notes, last, spans = run.notes(TaskgraphNotes), run.record.seconds[-1], timeline_of(run)
+    if spans is None or (cut := decomposition_of(run)) is None:
         return None
-    devices, end = run.decomposition.devices, max(span.end for span in spans)
+    devices, end = cut.devices, max(span.end for span in spans)
     # A record may come from anywhere: a timeline that contradicts its decomposition is not interpreted.
     if not all(0 <= span.device < devices and span.lane in LANES for span in spans):
         return None

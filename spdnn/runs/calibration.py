@@ -17,12 +17,10 @@ from spdnn.engines.costs.costs import FREE, DeviceCosts, MessageCosts, Work
 from spdnn.engines.costs.official import official_shares
 from spdnn.engines.costs.prediction import predict
 from spdnn.engines.memory import EDGE_BYTES
-from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.graph import Kind
 from spdnn.engines.taskgraph.simulation import TaskCosts, simulate
-from spdnn.engines.taskgraph.timeline import Span
-from spdnn.runs.records.notes import TaskgraphNotes
 from spdnn.runs.records.run_record import RunRecord
+from spdnn.runs.schedules import decomposition_of, notes_of, timeline_of
 
 TILES = (16, 32)  # rows that the engine `cpu` puts in a tile when few are left; fewer rows cost as many
 MOST_TASKS = 50_000  # that are simulated, batches x stages, or slots: some seconds
@@ -218,34 +216,3 @@ def _stage_rates(device: DeviceCosts, work: Work, record: RunRecord) -> tuple[De
     rest = (explained - closing) * factor - float(spent.sum()) * factor + (0.0 if moved else closing * factor)
     device = replace(device, seconds_per_edge=tuple(rates.tolist()), seconds_per_input=max(0.0, rest) / work.inputs)
     return device, {"seconds_per_task": each, "compact_bytes_per_second": compact}
-
-
-def notes_of(record: RunRecord) -> TaskgraphNotes:
-    """The notes of a record of the task graph; of another engine, none."""
-    notes = record.engine.notes
-    return notes if isinstance(notes, TaskgraphNotes) else TaskgraphNotes()
-
-
-def decomposition_of(record: RunRecord) -> Decomposition | None:
-    """The decomposition that a record of the task graph tells of; None where its notes are not of one, or not sound."""
-    notes = notes_of(record)
-    needed = notes.schedule, notes.stages, notes.batch_inputs, notes.devices, notes.pipeline, notes.places
-    if None in needed or not notes.ranges or notes.pipeline != len(notes.ranges):
-        return None
-    try:
-        layer = notes.joined_before_layer
-        joined = None if layer is None else [first + 1 for first, _ in notes.stages].index(layer)
-        return Decomposition(
-            notes.schedule, record.problem.input_count, notes.batch_inputs, tuple(notes.stages), tuple(notes.ranges),
-            notes.devices // notes.pipeline, notes.buffers, notes.places, bool(notes.drawn), joined,
-        )  # fmt: skip
-    except (InputError, ValueError):  # ValueError: of `index`
-        return None
-
-
-def timeline_of(record: RunRecord) -> list[Span] | None:
-    """What happened when, as a record of the task graph tells it; None where its notes have no sound timeline."""
-    spans = [Span(*entry) for entry in notes_of(record).timeline or ()]
-    layers = record.problem.layers
-    sound = all(0 <= span.begin <= span.end < math.inf and 0 <= span.first < span.last <= layers for span in spans)
-    return spans if spans and sound else None

@@ -26,15 +26,16 @@ def load_network(request: RunRequest, path: str | None = None, whole: bool = Fal
     Raises:
         InputError: no such file, or none that holds a network. SpdnnError: a download failed.
     """
+    generated = request.neurons and path is None
+    if generated and request.source == "formula":
+        return RadixNet(request.neurons, request.layers)
+    if generated and request.source == "unstructured":
+        from spdnn.formats.unstructured import Unstructured
+
+        return Unstructured(request.neurons, request.layers)
     from spdnn.formats import readers
 
-    if request.neurons and path is None:
-        if request.source == "formula":
-            return RadixNet(request.neurons, request.layers)
-        if request.source == "unstructured":
-            from spdnn.formats.unstructured import Unstructured
-
-            return Unstructured(request.neurons, request.layers)
+    if generated:
         from spdnn.formats.fetch import fetch
 
         archive = fetch(f"network-{request.neurons}", cache_folder())

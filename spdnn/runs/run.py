@@ -28,7 +28,6 @@ from spdnn.runs import measure
 from spdnn.runs.cache import InputCache
 from spdnn.runs.load import load_named_inputs, load_network, read_store
 from spdnn.runs.measure import LoadedRun
-from spdnn.runs.ranks.world import launched_count, world
 from spdnn.runs.records.files import record_of
 from spdnn.runs.records.result import Accuracy
 from spdnn.runs.records.run_record import Measurement, RunRecord
@@ -36,6 +35,7 @@ from spdnn.runs.records.samples import TimeToSolution
 from spdnn.runs.records.verdict import Verdict
 from spdnn.runs.verify import judging
 from spdnn.runs.verify.official import draw_kept, official_problem
+from spdnn.runs.world import launched_count, world
 
 
 @dataclass(frozen=True)

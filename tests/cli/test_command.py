@@ -15,7 +15,7 @@ from refusals import misused, refused, small_disk, spdnn
 
 from spdnn import infer
 from spdnn.cli import parser, summary
-from spdnn.core import challenge, driver
+from spdnn.core import challenge
 from spdnn.core.features import Inputs
 from spdnn.core.network import from_matrices
 from spdnn.core.validation import builtins
@@ -24,7 +24,7 @@ from spdnn.formats import store
 from spdnn.formats.inputs import read_inputs, write_inputs
 from spdnn.formats.radixnet import RadixNet
 from spdnn.formats.readers import open_inputs, open_network
-from spdnn.kernels.cuda import cupy_device
+from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.runs.records.files import read_record
 from spdnn.runs.verify.official import official_problem
 

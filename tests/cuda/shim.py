@@ -23,10 +23,9 @@ import compile_cache
 import numpy as np
 from shim_streams import Node, ShimStreams
 
-from spdnn.core import driver
 from spdnn.core.errors import MemoryTooSmall, SpdnnError
 from spdnn.engines.cuda import choice
-from spdnn.kernels.cuda import cupy_device
+from spdnn.kernels.cuda import cupy_device, driver
 from spdnn.kernels.cuda import declarations as cuda
 from spdnn.kernels.cuda.device import Properties
 

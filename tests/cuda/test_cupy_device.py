@@ -14,9 +14,9 @@ from cupy.cuda import compiler
 from recorded_cupy import CompileFault, DriverFault, Function, RuntimeFault
 from refusals import refuses
 
-from spdnn.core import driver as nvidia
 from spdnn.core.errors import MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda import cupy_device
+from spdnn.kernels.cuda import driver as nvidia
 from spdnn.kernels.cuda.cupy_device import CupyDevice
 from spdnn.kernels.cuda.declarations import Kernel, source
 

@@ -15,13 +15,13 @@ from stand_in_cupy import Memory
 
 from spdnn.api import infer
 from spdnn.bench.engines import cusparse
-from spdnn.core import driver
 from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.core.network import from_matrices
 from spdnn.engines import oracle as reference
 from spdnn.engines.base import OnDevices, Options
 from spdnn.engines.registry import engine
 from spdnn.formats.radixnet import RadixNet
+from spdnn.kernels.cuda import driver
 
 
 def opened(network, inputs, **options):

@@ -4,8 +4,8 @@ import pytest
 from refusals import refuses
 
 import spdnn
+from spdnn.formats.detection import FOREIGN
 from spdnn.formats.matrices import read_matrix
-from spdnn.formats.readers import FOREIGN
 
 HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(100)
 

@@ -14,7 +14,7 @@ from refusals import refuses
 from spdnn.core.categories import read_categories, write_categories
 from spdnn.core.features import Inputs
 from spdnn.formats.digits import digits_inputs
-from spdnn.formats.images import read_images, write_images
+from spdnn.formats.images import open_inputs, write_images
 
 
 def images(folder, content, name="sparse-images-9.tsv"):
@@ -36,31 +36,31 @@ def test_what_is_written_is_read(tmp_path_factory, data):
         wanted[i - 1, j - 1] = v
     text = "".join(f"{i}\t{j}\t{v}\n" for (i, j), v in zip(given_cells, values, strict=True))
     path = images(tmp_path_factory.mktemp("images"), text.encode(), "a.tsv")
-    read = read_images(path, neurons, count, block=data.draw(st.integers(1, 60)))
+    read = open_inputs(path, neurons, count, block=data.draw(st.integers(1, 60)))
     assert np.array_equal(read.dense(np.arange(count)), wanted)
     assert read.kind == ("bits" if np.isin(wanted, (0, 1)).all() else "csr")
     assert read.count == count
-    assert read_images(path, neurons).count == max(i for i, _ in given_cells)
+    assert open_inputs(path, neurons).count == max(i for i, _ in given_cells)
 
 
 def test_widths_and_counts(tmp_path):
     text = b"2\t1\t1\n1\t9\t1\n"
-    read = read_images(images(tmp_path, text))
+    read = open_inputs(images(tmp_path, text))
     assert (read.neurons, read.count, read.kind) == (9, 2, "bits")
     assert read.description["path"] == "sparse-images-9.tsv"
     official = images(tmp_path, text, "sparse-images-1024.tsv.gz")
-    assert (read_images(official).neurons, read_images(official).count) == (1024, 60_000)
-    assert read_images(official, count=5).count == 5
+    assert (open_inputs(official).neurons, open_inputs(official).count) == (1024, 60_000)
+    assert open_inputs(official, count=5).count == 5
     images(tmp_path, text + b"60001\t1\t1\n", "sparse-images-1024.tsv.gz")
-    assert read_images(official).count == 60_001
-    refuses("does not say how many neurons", read_images, images(tmp_path, text, "a.tsv"))
-    refuses("at least one of each", read_images, official, count=0)
-    refuses(r"a\.tsv:1: image '2' is not one of 1 to 1$", read_images, tmp_path / "a.tsv", 9, count=1)
-    refuses(r"sparse-images-1024\.tsv\.gz: its name says 1024 neurons, not 4096$", read_images, official, 4096)
-    assert read_images(official, 1024).neurons == 1024
+    assert open_inputs(official).count == 60_001
+    refuses("does not say how many neurons", open_inputs, images(tmp_path, text, "a.tsv"))
+    refuses("at least one of each", open_inputs, official, count=0)
+    refuses(r"a\.tsv:1: image '2' is not one of 1 to 1$", open_inputs, tmp_path / "a.tsv", 9, count=1)
+    refuses(r"sparse-images-1024\.tsv\.gz: its name says 1024 neurons, not 4096$", open_inputs, official, 4096)
+    assert open_inputs(official, 1024).neurons == 1024
     wide = images(tmp_path, text, "sparse-images-999999999.tsv")
-    refuses(r"a size of 999999999; at most 134217728 neurons are possible here$", read_images, wide)
-    refuses("x: File name too long$", read_images, tmp_path / ("x" * 300), 9)
+    refuses(r"a size of 999999999; at most 134217728 neurons are possible here$", open_inputs, wide)
+    refuses("x: File name too long$", open_inputs, tmp_path / ("x" * 300), 9)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_widths_and_counts(tmp_path):
 def test_wrong_line_is_named(tmp_path, line, said):
     for name, block in (("sparse-images-9.tsv", 1), ("sparse-images-9.tsv.gz", 20), ("sparse-images-9.tsv", 1 << 20)):
         path = images(tmp_path, f"1\t1\t1\n2\t3\t0.5\n1\t7\t1\n{line}\n1\t8\t1\n".encode(), name)
-        refuses(rf"{re.escape(str(path))}:4: {said}", read_images, path, block=block)
+        refuses(rf"{re.escape(str(path))}:4: {said}", open_inputs, path, block=block)
 
 
 def test_empty_or_cut_short(tmp_path):
     for content in (b"", b"\n"):
-        refuses(r"sparse-images-9\.tsv: the file is empty", read_images, images(tmp_path, content))
+        refuses(r"sparse-images-9\.tsv: the file is empty", open_inputs, images(tmp_path, content))
     path = images(tmp_path, b"1\t1\t1\n" * 3, "sparse-images-9.tsv.gz")
     path.write_bytes(path.read_bytes()[:-5])
-    refuses("the gzip data is cut short", read_images, path)
-    refuses("there is no such file", read_images, tmp_path / "sparse-images-4.tsv")
+    refuses("the gzip data is cut short", open_inputs, path)
+    refuses("there is no such file", open_inputs, tmp_path / "sparse-images-4.tsv")
 
 
 def test_categories(tmp_path):
@@ -129,10 +129,10 @@ def test_categories_that_do_not_ascend(tmp_path, numbers):
 
 def test_few_pixels_are_not_many_images(tmp_path):
     """A file of one line named image 1,000,000, which took 26 s and 640 MB."""
-    refuses("image 1000000 in a file of 1 pixels so far", read_images, images(tmp_path, b"1000000\t1\t.5"))
+    refuses("image 1000000 in a file of 1 pixels so far", open_inputs, images(tmp_path, b"1000000\t1\t.5"))
     wide = images(tmp_path, b"60000\t1\t1\n", "sparse-images-4194304.tsv")
-    refuses("60000 images of 4194304 neurons take 31,457,280,000 bytes for so few pixels", read_images, wide)
-    read = read_images(images(tmp_path, b"1000000\t1\t.5"), count=1_000_000)
+    refuses("60000 images of 4194304 neurons take 31,457,280,000 bytes for so few pixels", open_inputs, wide)
+    read = open_inputs(images(tmp_path, b"1000000\t1\t.5"), count=1_000_000)
     assert (read.count, read.nonzeros) == (1_000_000, 1)
 
 
@@ -147,14 +147,14 @@ def test_images_without_a_one_stay_between_others(tmp_path, monkeypatch, rows):
     text = b"1\t1\t1\n3\t2\t1\n3\t4\t0.5\n5\t3\t2\n7\t4\t1\n"
     expected = np.zeros((8, 4), np.float32)
     expected[[0, 2, 2, 4, 6], [0, 1, 3, 2, 3]] = [1, 1, 0.5, 2, 1]
-    np.testing.assert_array_equal(read_images(images(tmp_path, text, "a.tsv"), 4, 8).dense(np.arange(8)), expected)
+    np.testing.assert_array_equal(open_inputs(images(tmp_path, text, "a.tsv"), 4, 8).dense(np.arange(8)), expected)
 
 
 @pytest.mark.parametrize("name", ["sparse-images-1024.tsv", "sparse-images-1024.tsv.gz", "x.tsv"])
 def test_what_is_written_is_read_as_it_was(tmp_path, name):
     inputs = digits_inputs(1024, 300)
     write_images(tmp_path / name, inputs)
-    read = read_images(tmp_path / name, 1024, count=300)
+    read = open_inputs(tmp_path / name, 1024, count=300)
     assert (read.kind, read.sha256) == ("bits", inputs.sha256)
     text = (gzip.decompress if name.endswith(".gz") else bytes)((tmp_path / name).read_bytes()).decode()
     entries = [tuple(map(int, line.split("\t"))) for line in text.splitlines()]
@@ -167,7 +167,7 @@ def test_inputs_that_repeat_are_written_as_often(tmp_path):
     inputs = digits_inputs(256, 50).first(130)
     assert inputs.data.shape[0] == 50
     write_images(tmp_path / "x.tsv", inputs)
-    read = read_images(tmp_path / "x.tsv", 256, count=130)
+    read = open_inputs(tmp_path / "x.tsv", 256, count=130)
     assert (read.dense(np.arange(130)) == inputs.dense(np.arange(130))).all()
 
 

@@ -199,10 +199,10 @@ def test_dense_layers_and_names_that_lie(tmp_path):
     np.savez(tmp_path / "a.npz", dense)
     assert np.array_equal(read_network(tmp_path / "a.npz").layer(0).matrix().toarray(), dense)
     np.save(tmp_path / "b.npy", dense)
-    assert np.array_equal(matrices.read_inputs(tmp_path / "b.npy").dense(np.arange(2)), dense)
+    assert np.array_equal(matrices.open_inputs(tmp_path / "b.npy").dense(np.arange(2)), dense)
     os.rename(tmp_path / "a.npz", tmp_path / "c.npy")
     os.rename(tmp_path / "b.npy", tmp_path / "d.npz")
-    refused(tmp_path / "c.npy", "no sound .npy file", read=matrices.read_inputs)
+    refused(tmp_path / "c.npy", "no sound .npy file", read=matrices.open_inputs)
     refused(tmp_path / "d.npz", "no sound .npz file")
 
 
@@ -216,7 +216,7 @@ def test_nothing_is_unpickled(tmp_path):
     np.savez(tmp_path / "a.npz", data=trap)
     np.savez(tmp_path / "b.npz", format=trap, data=trap)
     for name in ("a.npy", "a.npz", "b.npz"):
-        refused(tmp_path / name, "this is no sound", read=matrices.read_inputs)
+        refused(tmp_path / name, "this is no sound", read=matrices.open_inputs)
     assert not (tmp_path / "sprung").exists()
 
 
@@ -232,19 +232,19 @@ def test_inputs(tmp_path, pair):
         ("a.npy", "bits", bits),
         ("a.mtx", "csr", real),
     ):
-        inputs = matrices.read_inputs(tmp_path / name)
+        inputs = matrices.open_inputs(tmp_path / name)
         assert inputs.kind == kind
         assert np.array_equal(inputs.dense(np.arange(5)), wanted)
         assert inputs.description == {"source": "matrix", "path": name, "sha256": inputs.sha256}
     for array in (np.ones(3), np.ones((2, 2), complex), np.ones((0, 2)), np.array([["a"]])):
         np.save(tmp_path / "a.npy", array)
-        refused(tmp_path / "a.npy", "inputs must be a real matrix", read=matrices.read_inputs)
+        refused(tmp_path / "a.npy", "inputs must be a real matrix", read=matrices.open_inputs)
     np.save(tmp_path / "a.npy", np.ones((5, 2, 3)))
-    refused(tmp_path / "a.npy", r"not float64 .5, 2, 3.; x\.reshape.5, 6. is one", read=matrices.read_inputs)
+    refused(tmp_path / "a.npy", r"not float64 .5, 2, 3.; x\.reshape.5, 6. is one", read=matrices.open_inputs)
     np.savez(tmp_path / "a.npz", x=np.eye(3), y=np.ones(3))
-    refused(tmp_path / "a.npz", "2 arrays .x, y.; inputs are one array: save it alone", read=matrices.read_inputs)
+    refused(tmp_path / "a.npz", "2 arrays .x, y.; inputs are one array: save it alone", read=matrices.open_inputs)
     np.save(tmp_path / "a.npy", np.array([[np.inf]]))
-    refused(tmp_path / "a.npy", "must be finite", read=matrices.read_inputs)
+    refused(tmp_path / "a.npy", "must be finite", read=matrices.open_inputs)
 
 
 def tensors(pair):
@@ -336,7 +336,7 @@ def test_any_byte_of_an_archive_changed_is_refused_or_read(tmp_path):
                 other[place] ^= 1 << place % 8
                 file.write_bytes(other)
                 try:
-                    matrices.read_inputs(file)
+                    matrices.open_inputs(file)
                 except InputError as error:
                     said = str(error)
                     assert "\n" not in said

@@ -15,7 +15,7 @@ from onnx_models import Maker, close, convolutional, outputs
 from refusals import refuses
 
 import spdnn
-from spdnn.formats.onnx_files import NO_FILE
+from spdnn.formats.detection import NO_FILE
 from spdnn.formats.readers import network_files
 
 

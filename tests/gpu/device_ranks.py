@@ -122,8 +122,8 @@ def one_fails(device: int) -> None:
 def rank(arguments: list[str]) -> int:
     """One rank: spdnn, which tells the devices that it opens."""
     from spdnn.cli import main
-    from spdnn.core import driver
-    from spdnn.runs.ranks.world import launched_rank
+    from spdnn.kernels.cuda import driver
+    from spdnn.runs.world import launched_rank
 
     real = cupy_device.open_device
 

@@ -35,7 +35,7 @@ from spdnn.runs.ranks import exchange as row_exchange
 from spdnn.runs.ranks import gather
 from spdnn.runs.ranks.partition import PARTITIONS
 from spdnn.runs.ranks.run import Ranks
-from spdnn.runs.ranks.world import world
+from spdnn.runs.world import world
 
 sys.path.append(str(Path(__file__).parents[1] / "engines"))
 from engine_cases import random_network, rows

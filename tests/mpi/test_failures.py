@@ -137,7 +137,7 @@ status = main([*challenge, *sys.argv[1:]])
 
 DEFECT = """
 from spdnn.engines.cpu.session import CpuSession
-from spdnn.runs.ranks.world import world
+from spdnn.runs.world import world
 run = CpuSession.run
 CpuSession.run = lambda self, exchange=None: run(self, exchange) if world().rank != 1 else 1 / 0
 main(challenge)

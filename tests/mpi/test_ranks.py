@@ -163,7 +163,7 @@ import os, sys
 from unittest import mock
 from spdnn.cli import main
 from spdnn.runs.ranks import run, shared
-from spdnn.formats.readers import inputs, store
+from spdnn.formats import inputs, store
 
 def noted(read):
     def note(path):
@@ -302,7 +302,7 @@ import os, sys
 {first}
 from spdnn.cli import main
 from spdnn.core.resources import usable_cores
-from spdnn.runs.ranks.world import world
+from spdnn.runs.world import world
 status = main(sys.argv[1:])
 sys.stdout.write(f"cores {{world().rank}} {{sorted(os.sched_getaffinity(0))}} {{usable_cores()}}\\n")
 sys.exit(status)

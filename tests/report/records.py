@@ -23,7 +23,7 @@ from spdnn.report import rendering as report
 from spdnn.report.common.blocks import Paragraph
 from spdnn.report.common.collection import Part, collect
 from spdnn.report.common.drawing import Figure, save, style
-from spdnn.report.sections import SECTIONS
+from spdnn.report.sections import modules
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.run_record import RunRecord
 from spdnn.runs.records.samples import TimeToSolution
@@ -274,7 +274,7 @@ def collected(records=(), baselines=(), verdicts=(), expected=(), operations=())
 
 def section_of(name, contents):
     """The section of that name, of run records or a collection; None: it has nothing to show."""
-    [module] = [one for one in SECTIONS if name == one.NAME]
+    [module] = [one for one in modules() if name == one.NAME]
     return module.section(collected(contents) if isinstance(contents, list) else contents)
 
 

@@ -26,7 +26,7 @@ def memory(tmp_path, monkeypatch):
     (tmp_path / "memory.py").write_text(content, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     module, before = importlib.import_module("memory"), list(SECTIONS)
-    exec(entry, {"SECTIONS": SECTIONS, "memory": module})
+    exec(entry, {"SECTIONS": SECTIONS})
     yield module
     SECTIONS[:] = before
     del sys.modules["memory"]
@@ -64,6 +64,6 @@ def test_a_section_without_anything_to_show_is_its_sentence_or_nothing(memory, t
 
 
 def test_two_figures_of_one_name_are_refused(memory, tmp_path):
-    SECTIONS.insert(-1, memory)
+    SECTIONS.insert(-1, "memory")
     with pytest.raises(ValueError, match="section memory: a figure 'peak-memory' is on the page already"):
         render([RecordFolder(stored(tmp_path, made_record()))], tmp_path / "page.html", figures=tmp_path / "figures")

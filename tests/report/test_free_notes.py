@@ -11,7 +11,8 @@ from test_scaling import strong
 from test_schedules import several
 
 from spdnn.core.errors import InputError
-from spdnn.runs.calibration import costs_of, decomposition_of, from_record, timeline_of
+from spdnn.runs.calibration import costs_of, from_record
+from spdnn.runs.schedules import decomposition_of, timeline_of
 
 FREE = (
     ("engine", "notes"), ("reductions", "found"), ("problem", "network"), ("problem", "inputs"), ("program", "notes"),

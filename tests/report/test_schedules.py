@@ -11,8 +11,9 @@ from spdnn.engines.taskgraph.timeline import Span
 from spdnn.report.common.blocks import Part
 from spdnn.report.common.drawing import save, style
 from spdnn.report.schedules import PUBLISHED, gantt, joined, published_rows, section
-from spdnn.runs.calibration import costs_of, decomposition_of, expected, timeline_of
+from spdnn.runs.calibration import costs_of, expected
 from spdnn.runs.records.published import read_baselines
+from spdnn.runs.schedules import decomposition_of, timeline_of
 
 
 def scheduled(schedule="resident", devices=1, seconds=(0.5, 0.5, 0.6), case=None, timeline=True, notes=None, **problem):

@@ -124,7 +124,7 @@ class CusparseEngine(Columns, OnDevices):
         return cupy_device.missing()
 
     def device_identities(self) -> tuple[str, ...]:
-        from spdnn.core import driver
+        from spdnn.kernels.cuda import driver
 
         return driver.identities()
 

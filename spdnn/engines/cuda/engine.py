@@ -4,14 +4,13 @@
 Importing this needs neither CuPy nor a driver.
 """
 
-from spdnn.core import driver
 from spdnn.core.errors import Unsuitable
 from spdnn.core.features import Inputs
 from spdnn.core.limits import Machine
 from spdnn.engines.base import OnDevices, Options, Prepared, Session
 from spdnn.engines.cuda.schedule import CSR, ELL, PERSISTENT, STAGED
 from spdnn.kernels import dispatch
-from spdnn.kernels.cuda import cupy_device
+from spdnn.kernels.cuda import cupy_device, driver
 
 MOST_INPUTS = 2**31 - 1  # that kernels count
 

@@ -1,14 +1,16 @@
 """The exact reductions, by name, in the order in which they are taken; and the names that a user may give."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 
 from spdnn.core.errors import InputError, nearest
+from spdnn.core.places import Instances
 from spdnn.engines.reductions.base import Reduction
-from spdnn.engines.reductions.dead import DeadInputs
-from spdnn.engines.reductions.inputs import IdenticalInputs
-from spdnn.engines.reductions.neurons import IdenticalNeurons
 
-REDUCTIONS: dict[str, Reduction] = {kind.name: kind for kind in (DeadInputs(), IdenticalInputs(), IdenticalNeurons())}
+REDUCTIONS: MutableMapping[str, Reduction] = Instances(
+    dead="spdnn.engines.reductions.dead:DeadInputs",
+    inputs="spdnn.engines.reductions.inputs:IdenticalInputs",
+    neurons="spdnn.engines.reductions.neurons:IdenticalNeurons",
+)
 
 
 def parse_reductions(text: str | Iterable[str], offered: Iterable[str] | None = None) -> tuple[str, ...]:

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from spdnn.core.driver import count, dotted_version, missing
 from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.kernels.cuda.cupy_streams import SYNCHRONIZE, CupyStreams, line, synchronizes
 from spdnn.kernels.cuda.declarations import Kernel, source
 from spdnn.kernels.cuda.device import Properties
+from spdnn.kernels.cuda.driver import count, dotted_version, missing
 
 NO_MEMORY = 2  # cudaErrorMemoryAllocation, and CUDA_ERROR_OUT_OF_MEMORY
 FORGOTTEN = 13, 75  # from this NVRTC on, it compiles for devices of this compute capability (x 10) and later

@@ -93,11 +93,6 @@ class Collection:
         return {id(record): number for number, record in enumerate(self.operations, len(self.records))}
 
     @cached_property
-    def schedules(self) -> list[Group]:
-        """Runs of the task graph that differ in their schedule."""
-        return groups.schedules(self.own)
-
-    @cached_property
     def scaling(self) -> list[Group]:
         """Runs that differ in their ranks, threads or GPUs."""
         return groups.scaling(self.own)

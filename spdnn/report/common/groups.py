@@ -1,4 +1,4 @@
-"""Runs that are compared over schedules or workers, before any section sees them."""
+"""Runs that are compared over workers, before any section sees them; and what a group of such runs is."""
 
 import json
 from collections.abc import Sequence
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from spdnn.core.shown import plural
-from spdnn.engines.taskgraph.settings import RESIDENT, SCHEDULES
 from spdnn.report.common import words
 from spdnn.report.common.run_rows import RunRow, group_by, latest
 from spdnn.runs.records.notes import TaskgraphNotes
@@ -39,32 +38,6 @@ class Group:
         verb = "is" if count == 1 else "are"
         runs = plural(count, "earlier run")
         return f"{runs} of a setting that was run again {verb} not in this part." if count else ""
-
-
-def schedules(runs: Sequence[RunRow]) -> list[Group]:
-    """The runs of the task graph on one rank, by what their schedules may be compared on."""
-    cut = [run for run in runs if run.record.ranks == 1 and run.decomposition]
-    groups = []
-    # Schedules are compared on one problem, engine, list of reductions and machine. Threads may differ, for each device
-    # has one at least.
-    for members in group_by(
-        cut,
-        lambda run: (
-            *run.problem_key, run.record.engine.name, tuple(sorted(run.record.reductions.requested)),
-            run.record.environment.cpu, run.record.environment.gpu or "", run.record.environment.cores,
-        ),
-    ).values():  # fmt: skip
-        shown = latest(members, _schedule)
-        base = next((run for run in shown if _schedule(run)[:4] == (SCHEDULES.index(RESIDENT), 1, 1, 1)), None)
-        groups.append(Group("", "", members, shown, base))
-    return groups
-
-
-def _schedule(run: RunRow) -> tuple:
-    """A sorting key: schedules in their order, then devices and the other settings."""
-    cut = run.decomposition
-    numbers = cut.devices, len(cut.ranges), cut.batches, cut.buffers or 0, run.device_memory or 0
-    return SCHEDULES.index(cut.schedule), *numbers, run.record.threads
 
 
 def scaling(runs: Sequence[RunRow]) -> list[Group]:

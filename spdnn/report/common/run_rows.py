@@ -1,7 +1,6 @@
 """Run records as tables and figures print them, and the keys by which several runs are grouped."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cached_property
 from statistics import median
 from typing import TypeVar
 
@@ -12,11 +11,8 @@ from spdnn.core.shown import plural, printable
 from spdnn.core.statistics import Interval
 from spdnn.core.table import PERCENT, RATE, SECONDS, Column, Number, Phrase, Rows, Styled, Table, between, mark
 from spdnn.engines.reductions.registry import REDUCTIONS
-from spdnn.engines.taskgraph.decomposition import Decomposition
-from spdnn.engines.taskgraph.timeline import Span
 from spdnn.report.common import words
-from spdnn.runs.calibration import decomposition_of, timeline_of
-from spdnn.runs.records.notes import Notes
+from spdnn.runs.records.notes import Notes, TaskgraphNotes
 from spdnn.runs.records.result import ProblemRecord
 from spdnn.runs.records.run_record import RunRecord, busy_part
 
@@ -90,21 +86,12 @@ class RunRow:
         """Name and chips as one text."""
         return ", ".join([self.name, *self.chips])
 
-    @cached_property
-    def decomposition(self) -> Decomposition | None:
-        """Of a run of the task graph; None of any other."""
-        return decomposition_of(self.record)
-
-    @cached_property
-    def timeline(self) -> list[Span] | None:
-        """What tasks of the task graph did when; None where the record has no sound timeline."""
-        return timeline_of(self.record)
-
     @property
     def cut(self) -> str:
         """The schedule of a run of the task graph and its devices; empty for any other."""
-        cut = self.decomposition
-        return f"{cut.schedule}, {plural(cut.devices, 'device')}" if cut else ""
+        notes = self.notes(TaskgraphNotes)
+        known = notes.schedule and notes.devices
+        return f"{printable(notes.schedule)}, {plural(notes.devices, 'device')}" if known else ""
 
     @property
     def rate(self) -> Interval:

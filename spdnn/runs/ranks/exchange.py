@@ -16,8 +16,8 @@ import numpy as np
 
 from spdnn.engines.base import MovableRows, Parcel, RowExchange
 from spdnn.runs.ranks import partition
-from spdnn.runs.ranks.world import World
 from spdnn.runs.records.distribution import Exchange
+from spdnn.runs.world import World
 
 # In edges, of which a core goes through 2e10 to 5e10 a second. A small exchange was measured to take 0.1 to 0.5 ms and
 # is counted at the lower end, so that ranks are within 5 % of one another also in runs of ten milliseconds.

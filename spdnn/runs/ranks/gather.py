@@ -7,7 +7,7 @@ from statistics import median
 import numpy as np
 
 from spdnn.core.result import KeptInputs, Result, RowStatistics
-from spdnn.runs.ranks.world import World
+from spdnn.runs.world import World
 
 SMALL, LARGE, TRIES = 8, 8 << 20, 50  # bytes of the messages whose cost is measured, and how often the small one is
 COUNTS = ("edges_computed", "bytes_moved", "bytes_loaded")  # bytes may be missing

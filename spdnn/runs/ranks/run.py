@@ -26,9 +26,9 @@ from spdnn.runs.ranks import partition as parts
 from spdnn.runs.ranks.exchange import Log, RankExchange
 from spdnn.runs.ranks.gather import gather_results, messages_cost, with_values
 from spdnn.runs.ranks.shared import room, share_inputs, share_prepared
-from spdnn.runs.ranks.world import World
 from spdnn.runs.records.distribution import Distribution, OneRank
 from spdnn.runs.records.run_record import Measurement
+from spdnn.runs.world import World
 
 SLACK = 1.05  # of the least memory in an error: what a rank holds already differs from try to try
 WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill

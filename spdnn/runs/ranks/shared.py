@@ -17,7 +17,7 @@ from spdnn.core import sparse as sp
 from spdnn.core.features import Inputs
 from spdnn.core.network import Header, Layer, Network
 from spdnn.engines.base import Prepared, SharesWeights
-from spdnn.runs.ranks.world import World
+from spdnn.runs.world import World
 
 ALIGNMENT = 64  # bytes
 GROUP, GROUPS = 32 << 20, 64  # bytes of layers in one window, which the leader holds twice for a moment; most windows

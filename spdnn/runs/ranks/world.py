@@ -1,13 +1,9 @@
-"""The ranks of this run: who they are, how they wait for one another, and how one that fails ends all of them.
-
-Nothing of MPI is imported until a launcher has started more than one process.
-"""
+"""The ranks that a launcher started: how they find and wait for one another, and how one that fails ends all."""
 
 import contextlib
 import ctypes
 import fcntl
 import os
-import re
 import socket
 import stat
 import sys
@@ -21,77 +17,28 @@ from typing import Any, NoReturn, TextIO
 from spdnn.core import endings, progress
 from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
 from spdnn.core.resources import BINDING, affinity, binds, libgomps, use_cores
+from spdnn.runs.world import GRACE, World, launched_count, launched_rank
 
-# How many processes a launcher started, as it tells them: MPICH and Slurm's pmi2; Open MPI; MVAPICH.
-SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
-RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
-NUMBER = re.compile(r"\d{1,9}", re.ASCII)
-NODES = ("SLURMD_NODENAME",)  # what the scheduler calls this node, where that may differ from the host's name
 SEGMENT = "/dev/shm/mpich"  # what MPICH's own shared memory is called, which it leaves behind when it aborts
 FORWARDED = 0.1  # seconds in which a launcher hands on what it has read, before all are ended
 READ = 5.0  # seconds, at most, until it has read what this rank wrote
-GRACE = 0.2  # seconds for each rank below this one to tell its error and end this one, when several fail at once
 LONGEST = 0.005  # seconds between two checks of what another rank does
 CONNECT = "SPDNN_CONNECT_SECONDS"  # environment variable: how long the ranks may take to come together
 CONNECT_SECONDS = 300.0  # by default: on many nodes that load Python from one file system, the last comes late
 SPINS = 200  # checks without a pause, before a rank gives its core to others
 
 
-def launched_count() -> int:
-    """How many processes were started together; 1 without a launcher. InputError where it says no number."""
-    value = next((os.environ[name] for name in SIZES if name in os.environ), None)
-    if value is None and "PMIX_RANK" in os.environ:  # srun --mpi=pmix tells the number in Slurm's own words
-        value = os.environ.get("SLURM_STEP_NUM_TASKS", os.environ.get("SLURM_NTASKS"))
-    if value is None:
-        return 1
-    if not NUMBER.fullmatch(value) or int(value) < 1:
-        raise InputError(f"the launcher says that it started {value[:40]!r} processes; it must be a number from 1")
-    return int(value)
+class ConnectedWorld(World):
+    """The ranks that a launcher started, connected by MPI.
 
-
-def launched_rank() -> int:
-    """This process's rank as the launcher tells it, before MPI is started; 0 without one."""
-    value = next((os.environ[name] for name in RANKS if name in os.environ), "0")
-    return int(value) if NUMBER.fullmatch(value) else 0
-
-
-def separate_tasks() -> int:
-    """How many tasks the `srun` that started this process has, where it started no MPI: each takes itself for the only
-    one. Else 1.
-
-    No such task is a batch script or a shell of `salloc` (Slurm tells them no number of a step), what another launcher
-    started in the step, or what is typed in `srun --pty`, which gives the terminal to one task alone.
-    """
-    connected = any(name in os.environ for name in (*SIZES, "PMIX_RANK", "SLURM_PTY_PORT"))
-    value = os.environ.get("SLURM_STEP_NUM_TASKS", "")
-    within = not connected and "SLURM_PROCID" in os.environ and NUMBER.fullmatch(value)
-    return max(1, int(value)) if within else 1
-
-
-class World:
-    """All ranks. One, without a launcher: then nothing here needs MPI.
-
-    Attributes:
-        size, rank: of all; local_size, local_rank: on this node. Rank 0 writes what is written.
-        node: the name of this node.
-        comm, local: communicators of all ranks and of this node's, None for one rank.
-        nodes: the node of each rank.
-        sharing: ranks of this node, this one among them, that have its cores; each has some of its own where it can.
-        ending: all ranks know that one has failed, and end by themselves.
+    Raises:
+        Unavailable: no MPI, or one that sees another number of ranks.
+        InputError: OpenMP would bind all ranks of a node to the same cores, or CONNECT is no time.
     """
 
     def __init__(self):
-        self.ending = False
-        self.size, self.rank, self.local_size, self.local_rank, self.sharing = 1, 0, 1, 0, 1
-        self.node = next((os.environ[name] for name in NODES if os.environ.get(name)), socket.gethostname())
-        self.comm = self.local = None
-        self.nodes = [self.node]
-        size = launched_count()
-        if size > 1:
-            self._connect(size)
-
-    def _connect(self, size: int) -> None:
-        mpi = self.mpi
+        super().__init__()
+        size, mpi = launched_count(), self.mpi
         endings.undo(_remove_segments)
         self.comm = mpi.COMM_WORLD
         self.size, self.rank = self.comm.size, self.comm.rank
@@ -163,11 +110,6 @@ class World:
             comm.Set_errhandler(MPI.ERRORS_RETURN)
         return MPI
 
-    @property
-    def leader(self) -> bool:
-        """Whether this rank reads and prepares for its node."""
-        return self.local_rank == 0
-
     def wait(self, request, patient: bool = False) -> None:
         """Until the request is through. A rank that waits long, or is `patient`, leaves its core to others."""
         checks = SPINS if patient else 0
@@ -179,14 +121,10 @@ class World:
     def barrier(self, patient: bool = False) -> float:
         """Until all ranks are here; the seconds that this one waited."""
         start = time.perf_counter()
-        if self.comm is not None:
-            self.wait(self.comm.Ibarrier(), patient)
+        self.wait(self.comm.Ibarrier(), patient)
         return time.perf_counter() - start
 
     def together(self, work: Callable, *arguments) -> Any:
-        """What `work(*arguments)` returns; when it fails on any rank, the first of these tells, and all end."""
-        if self.comm is None:
-            return work(*arguments)
         value = error = None
         try:
             value = work(*arguments)
@@ -198,10 +136,6 @@ class World:
             self.ending = True
             raise error if failed.index(True) == self.rank else SystemExit(1)
         return value
-
-    def on_leaders(self, work: Callable, *arguments) -> Any:
-        """What `work(*arguments)` returns on the leader of each node; None on the other ranks."""
-        return self.together(lambda: work(*arguments) if self.leader else None)
 
     def abort(self, status: int) -> NoReturn:
         """End all ranks with `status`, as soon as the launcher has what this one wrote."""
@@ -247,33 +181,3 @@ def _until_read(stream: TextIO) -> None:
         if stat.S_ISFIFO(os.fstat(pipe).st_mode):
             while any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) and time.monotonic() < deadline:
                 time.sleep(LONGEST)
-
-
-_world: World | None = None
-
-
-def world() -> World:
-    """The ranks of this run, the same object whenever it is asked for. Raises as World."""
-    global _world
-    if _world is None:
-        _world = World()
-    return _world
-
-
-def connect() -> World | None:
-    """The ranks of this run when they are several and connected, else None."""
-    return _world if _world is not None and _world.comm is not None else None
-
-
-def tell_and_end(sentence: str, status: int) -> NoReturn:
-    """Print an error of this rank, `spdnn: rank 1 on host: sentence`, and end all ranks with `status`.
-
-    When several fail at once, the lowest comes first and ends the others, so that one sentence is printed.
-    """
-    ranks = connect()
-    if not ranks.ending:
-        time.sleep(min(1.0, GRACE * ranks.rank))
-    print(f"spdnn: rank {ranks.rank} on {ranks.node}: {sentence}", file=sys.stderr, flush=True)
-    if ranks.ending:
-        raise SystemExit(status)
-    ranks.abort(status)

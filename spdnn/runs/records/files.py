@@ -1,11 +1,13 @@
 """Run records, operation records and verdicts in files: read, checked and written."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,16 +18,16 @@ from spdnn.core.files import replacing, write_text
 from spdnn.core.request import RunRequest
 from spdnn.core.result import LayerWork, PartOutputs, Result
 from spdnn.core.validation import builtins, check_numbers, encode, parse
-from spdnn.formats.tensors import NpzArchive
-from spdnn.runs.records import operation_record
-from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.result import Accuracy
 from spdnn.runs.records.run_record import SCHEMA, VERSION, Measured, Measurement, RunRecord
 from spdnn.runs.records.verdict import Verdict
 
+if TYPE_CHECKING:
+    from spdnn.runs.records.operation_record import OperationRecord
+
 NUMBERS = {"inputs", "outputs", "edges_computed", "bytes_moved", "bytes_loaded"}  # of a result; bytes may be missing
-Checked = TypeVar("Checked", RunRecord, OperationRecord, Verdict)
-Sealed = TypeVar("Sealed", RunRecord, OperationRecord)
+Checked = TypeVar("Checked", RunRecord, "OperationRecord", Verdict)
+Sealed = TypeVar("Sealed", RunRecord, "OperationRecord")
 
 
 def read_record(path: str | Path) -> RunRecord:
@@ -40,6 +42,8 @@ def read_verdict(path: str | Path) -> Verdict:
 
 def read_all(paths: Iterable[str | Path]) -> tuple[list[RunRecord], list[OperationRecord]]:
     """(run records, operation records) in .json and .jsonl files; InputError: one is absent, no JSON or not sound."""
+    from spdnn.runs.records.operation_record import SCHEMA, OperationRecord
+
     runs, operations = [], []
     for path in paths:
         several = Path(path).suffix == ".jsonl"
@@ -49,7 +53,7 @@ def read_all(paths: Iterable[str | Path]) -> tuple[list[RunRecord], list[Operati
             lines = enumerate(whole.removesuffix("\n").split("\n"), 1)
             records = {f"{path}, line {number}": line for number, line in lines if whole not in ("", "\n")}
         for where, text in records.items():
-            if f'"{operation_record.SCHEMA}"' in text:  # which is no part of a longer text: quotes in one are escaped
+            if f'"{SCHEMA}"' in text:  # which is no part of a longer text: quotes in one are escaped
                 operations.append(parse_record(OperationRecord, text, where))
             else:
                 runs.append(parse_record(RunRecord, text, where))
@@ -121,6 +125,8 @@ def write_result(path: str | Path, result: Result) -> None:
 @safe_open.releasing()
 def read_result(path: str | Path) -> Result:
     """A result as `write_result` wrote it; InputError where the file is none."""
+    from spdnn.formats.tensors import NpzArchive
+
     stored = NpzArchive(path)
     with safe_open.sound(f"{path}: not a result of an inference"):
         parts = dict(stored)
@@ -144,6 +150,8 @@ def write_verdict(path: str | Path, verdict: Verdict | dict) -> None:
 
 def write_operations(path: str | Path, records: Sequence[OperationRecord | dict]) -> None:
     """Check the records and write them to `path`, one on each line, whole or not at all."""
+    from spdnn.runs.records.operation_record import OperationRecord
+
     places = [(record, f"{path}, line {number}") for number, record in enumerate(records, 1)]
     write_text(path, "".join(as_text(check_content(OperationRecord, *place), place[1]) for place in places))
 
@@ -183,6 +191,6 @@ def parse_record(kind: type[Checked], text: str, where: str) -> Checked:
     for holds, wrong in value.claims():
         if not holds:
             raise InputError(f"{where}: {wrong}")
-    if isinstance(value, (RunRecord, OperationRecord)) and value.seal and value.seal != _seal(value):
+    if not isinstance(value, Verdict) and value.seal and value.seal != _seal(value):
         raise InputError(f"{where}: `seal`: the record was changed after it was written, so it is not what was run")
     return value

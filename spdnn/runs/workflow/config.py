@@ -20,16 +20,20 @@ from spdnn.core.fields import descriptions
 from spdnn.core.request import FILE_FIELDS, GENERATED, RunRequest
 from spdnn.core.safe_open import check_no_url
 from spdnn.core.validation import LONGEST_SENTENCE, allowed_values, shorten
-from spdnn.engines.registry import SETTINGS_TYPES, engine, nondefault_settings
+from spdnn.engines.registry import engine, nondefault_settings, settings_types
 from spdnn.formats.fetch import find_mirror
 from spdnn.runs.workflow.decisions import WORDS, Decisions, affordable, resolved
 
 NOT_KEYS = ("settings", "cache", "device")  # of a request: a workflow has files of its own, and takes all devices
 FIELDS = [name for name in RunRequest.__struct_fields__ if name not in NOT_KEYS]
-SETTINGS = [field.name for kind in SETTINGS_TYPES for field in dataclasses.fields(kind)]
-KEYS = [*FIELDS, *SETTINGS]
 TAKEN = re.compile(r"\{.*\}|<[a-z][a-z0-9_]*>", re.DOTALL)  # in a path, by Snakemake
 NUMBER = re.compile(r"-?\d{1,18}(\.\d{1,18})?(e[+-]?\d{1,3})?", re.ASCII | re.IGNORECASE)
+
+
+@cache
+def keys_of_cases() -> list[str]:
+    """The keys that each case may have: the fields of a request, and the engines' settings."""
+    return [*FIELDS, *(field.name for kind in settings_types().values() for field in dataclasses.fields(kind))]
 
 
 def schema(path: str | Path) -> dict:
@@ -40,10 +44,10 @@ def schema(path: str | Path) -> dict:
 
     rules = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     keys: dict[str, dict] = {}
-    for kind, names in ((RunRequest, FIELDS), *((kind, SETTINGS) for kind in SETTINGS_TYPES)):
+    for kind in (RunRequest, *settings_types().values()):
         whole, described = msgspec.json.schema(kind), descriptions(kind)
         nodes = whole["$defs"][kind.__name__]["properties"]
-        for name in filter(nodes.__contains__, names):
+        for name in filter(nodes.__contains__, keys_of_cases()):
             node = {key: value for key, value in nodes[name].items() if key != "default"}
             words = [{"enum": list(WORDS[name])}] if name in WORDS else []
             several = {"type": "array", "items": {"anyOf": [node, *words]} if words else node}
@@ -102,7 +106,7 @@ def _rules(path: Path) -> tuple[dict, Any]:
 def _with_lists(config: dict) -> dict:
     """A configuration, or a change of one, with a list for each key of a request."""
     each = {"bias"}  # a list of it is one value
-    return {key: [value] if key in KEYS and (key in each or not isinstance(value, list)) else value
+    return {key: [value] if key in keys_of_cases() and (key in each or not isinstance(value, list)) else value
             for key, value in config.items()}  # fmt: skip
 
 
@@ -149,7 +153,7 @@ def _combinations(config: dict) -> list[RunRequest]:
             f"config: inputs_per_rank: {each} is not allowed with count: {config['count'][0]}; "
             "one of them must be null, for both say how many inputs a case has"
         )
-    lists = {key: config[key] for key in KEYS if key in config}
+    lists = {key: config[key] for key in keys_of_cases() if key in config}
     if config["ladder"]:
         del lists["engine"], lists["reductions"]
     return [

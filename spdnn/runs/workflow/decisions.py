@@ -18,7 +18,6 @@ from msgspec import structs
 
 from spdnn.core import challenge, safe_open
 from spdnn.core.addresses import hide_secrets
-from spdnn.core.driver import missing_package
 from spdnn.core.errors import SpdnnError
 from spdnn.core.fields import Record
 from spdnn.core.files import cache_folder, write_text
@@ -47,7 +46,7 @@ SLOW = "there are no official categories of digits, and the float64 reference ta
 COUNT = """
 import json, sys
 from spdnn.engines.registry import engine
-from spdnn.core import driver
+from spdnn.kernels.cuda import driver
 print(json.dumps([driver.count(), {name: engine(name, usable=False).missing() for name in sys.argv[1:]}]))
 """
 
@@ -177,9 +176,11 @@ def _at_hand(mirror: str | Path) -> bool:
 
 def _device_facts() -> str:
     """What the number of devices that can be used hangs on, without the driver."""
+    from spdnn.kernels.cuda import driver
+
     nodes = " ".join(sorted(path.name for path in Path("/dev").glob("nvidia*")))
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
-    return f"cupy: {'missing' if missing_package() else 'installed'}, /dev: {nodes or 'none'}, visible: {seen}"
+    return f"cupy: {'missing' if driver.missing_package() else 'installed'}, /dev: {nodes or 'none'}, visible: {seen}"
 
 
 def resolved(config: dict, made: Decisions) -> dict:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from spdnn.core.driver import missing_package
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.files import sha256, write_text
 from spdnn.core.request import RunRequest, reading
@@ -48,8 +47,11 @@ class Targets:
                     raise InputError(f"config: {path}: there is no such file")
             known = engine(case.engine, usable=False)
             runner = known if elsewhere and known.on_device else engine(case.engine)
-            if runner.on_device and (sentence := missing_package()):
-                raise Unavailable(f"engine {case.engine}: {sentence}")
+            if runner.on_device:
+                from spdnn.kernels.cuda.driver import missing_package
+
+                if sentence := missing_package():
+                    raise Unavailable(f"engine {case.engine}: {sentence}")
             parse_reductions(case.reductions, runner.offers)
 
     def case(self, wildcards) -> RunRequest:

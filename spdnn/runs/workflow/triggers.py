@@ -33,7 +33,7 @@ _RECORDS = (*_ENGINES, "runs/measure.py", "runs/parts.py", "runs/records", "runs
 CODE = {
     "sources": _SOURCES,
     "prepare": _ENGINES,
-    "infer": (*_RECORDS, "runs/ranks"),
+    "infer": (*_RECORDS, "runs/world.py", "runs/ranks"),
     "verify": (*_RECORDS, "runs/verify"),
     "benchmark": (*_RECORDS, "runs/verify"),
     "bench": (*_ENGINES, "ops", "runs", "api.py", "bench"),

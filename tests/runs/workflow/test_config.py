@@ -1,6 +1,7 @@
 """The workflow's configuration: presets fit the schema, mistakes are one line."""
 
 import re
+from dataclasses import fields
 
 import pytest
 import yaml
@@ -42,14 +43,15 @@ def requests(checked, inputs="digits"):
 def test_the_default_gives_every_key_of_the_file_and_no_other(default, schema):
     rules = config.schema(schema)
     assert set(rules["required"]) <= set(default) <= set(rules["properties"])
-    assert set(config.KEYS) - set(FILE_FIELDS) <= set(rules["properties"])
+    assert set(config.keys_of_cases()) - set(FILE_FIELDS) <= set(rules["properties"])
     assert all(rule.get("description") for rule in rules["properties"].values())
 
 
 def test_a_field_of_a_request_is_a_key_with_its_description(schema):
     """Whatever is declared as a field or as a setting is a key of the configuration, and of each of its cases."""
     properties = config.schema(schema)["properties"]
-    for kind, names in ((RunRequest, config.FIELDS), (TaskgraphSettings, config.SETTINGS)):
+    declared = {RunRequest: config.FIELDS, TaskgraphSettings: [field.name for field in fields(TaskgraphSettings)]}
+    for kind, names in declared.items():
         for name in names:
             item = properties["cases"]["items"]["properties"][name]
             assert item["description"].startswith(descriptions(kind)[name].rstrip("."))

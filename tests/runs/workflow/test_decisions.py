@@ -145,11 +145,11 @@ def test_mnist_that_comes_later_is_taken_by_the_next_run_and_by_no_job(here, che
 
 def test_devices_that_come_later_are_counted_again(here, checked, monkeypatch):
     (here / "results").mkdir()
-    monkeypatch.setattr(decisions, "missing_package", lambda: "cupy is missing")
+    monkeypatch.setattr("spdnn.kernels.cuda.driver.missing_package", lambda: "cupy is missing")
     decided(given := checked(inputs="digits")).write()
     monkeypatch.setattr(decisions, "_devices", lambda engines: (2, {}))
     assert decided(given).devices == 0
-    monkeypatch.setattr(decisions, "missing_package", lambda: None)
+    monkeypatch.setattr("spdnn.kernels.cuda.driver.missing_package", lambda: None)
     assert decide(given, 2, False, lambda: False, anew=False).devices == 0
     (made := decided(given)).write()
     assert made.devices == 2

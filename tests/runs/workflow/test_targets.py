@@ -16,7 +16,7 @@ from spdnn.runs.workflow.targets import Targets
 @pytest.fixture(autouse=True)
 def without_gpu(monkeypatch):
     """No NVIDIA driver, also on a machine that has one."""
-    monkeypatch.setattr("spdnn.core.driver.DRIVER", "libcuda-that-is-not-here.so")
+    monkeypatch.setattr("spdnn.kernels.cuda.driver.DRIVER", "libcuda-that-is-not-here.so")
 
 
 def targets(**fields):

@@ -14,8 +14,7 @@ from spdnn.core import endings, progress
 from spdnn.core.errors import InputError
 from spdnn.core.files import expand_home
 from spdnn.core.safe_open import existing
-from spdnn.formats.readers import network_files
-from spdnn.runs.ranks.world import World
+from spdnn.runs.world import World
 
 VARIABLE = "SPDNN_STAGE"  # the folder, where no option names it; $NAME and ~ in it are expanded on the node
 
@@ -54,6 +53,8 @@ def _copy(where: Path, paths: tuple[str | None, ...]) -> list[str | None]:
         raise InputError(
             f"{folder}: not a folder to write to{unset}; --stage (or {VARIABLE}) names one on a disk of the node"
         )
+    from spdnn.formats.readers import network_files
+
     files = [None if path is None else existing(path, "file") for path in paths]
     for path in filter(None, files):
         if not path.is_file() or len(list(network_files(path))) > 1:

@@ -6,15 +6,15 @@ import pytest
 from refusals import refuses
 
 from spdnn.formats import text
-from spdnn.runs.ranks import local
-from spdnn.runs.ranks.world import World
+from spdnn.runs import staging
+from spdnn.runs.world import World
 
 
 @pytest.mark.parametrize(
     "staged",
     [
         lambda folder: text.stage_folder(folder / "new", ["x"]),
-        lambda folder: local.stage_files(World(), str(folder), str(folder / "file")),
+        lambda folder: staging.stage_files(World(), str(folder), str(folder / "file")),
     ],
 )
 def test_a_signal_that_comes_as_soon_as_the_folder_is_there_leaves_nothing(tmp_path, monkeypatch, staged):
@@ -38,5 +38,5 @@ def test_a_folder_or_a_file_that_names_others_is_not_copied(tmp_path, name):
     (tmp_path / "folder/w.npz").touch()
     (tmp_path / "list.txt").write_text("folder/w.npz\n")
     said = f"{name}: a folder, or a file that names others; --stage copies single files"
-    refuses(said, local.stage_files(World(), str(tmp_path), str(tmp_path / name)).__enter__)
+    refuses(said, staging.stage_files(World(), str(tmp_path), str(tmp_path / name)).__enter__)
     assert sorted(os.listdir(tmp_path)) == ["folder", "list.txt"]
