@@ -157,17 +157,55 @@ class Counters:
             findings["inputs"] = {"looks": self.searches, "rows_merged": self.merged, "seconds": self.searching}
 
 
-class Rows(abc.ABC):
-    """The rows of a batch on their way, as execute.advance takes them through the layers, alone or as one rank of many.
+@dataclass(frozen=True)
+class Parcel:
+    """Rows on their way from one rank to another.
 
     Attributes:
-        count: of the rows that go on; left: the inputs that had a nonzero row after the last layer.
-        layer: that they go into next (0-based).
+        sizes: int64 (rows,), bytes of each; data: uint8, all of them, one after the other.
+        numbers: int64, the inputs that they represent; row_of: int64, the row of each of these.
     """
 
-    count: int
-    left: int
+    sizes: np.ndarray
+    data: np.ndarray
+    numbers: np.ndarray
+    row_of: np.ndarray
+
+
+class MovableRows(abc.ABC):
+    """The rows of a batch on their way, as execute.advance takes them through the layers, alone or as one rank of many.
+
+    They may merge, and move to other ranks, which compare, take and replace them; counted from 0.
+
+    Args:
+        numbers: int64, ascending, the inputs of the batch; each has a row.
+        counters: of the run. capacity: rows that there is room for.
+
+    Attributes:
+        layer: that they go into next (0-based).
+        left: the inputs that had a nonzero row after the last layer.
+        inputs: which row represents which inputs; may be written to, for rows that stay.
+        search: when the rows are searched for identical ones.
+        searched: whether `compact` has just done so; planned: layers of the next pass, as other ranks are told.
+        gaps: whether rows that left have gaps behind them, which `replace` closes: any row may then go as well as
+            another, else the last ones leave none.
+    """
+
     layer: int = 0
+    left: int
+    gaps: bool = True
+    searched: bool = False
+    planned: int = 1
+
+    def __init__(self, prepared: Prepared, numbers: np.ndarray, counters: Counters, capacity: int):
+        self.prepared, self.counters, self.capacity = prepared, counters, capacity
+        self.inputs, self.search = Representatives(numbers), DuplicateSearch()
+        self.left = numbers.size
+
+    @property
+    def count(self) -> int:
+        """Of the rows that go on."""
+        return self.inputs.weights.size
 
     def plan_pass(self) -> int:
         """How many layers the pass from `layer` on should have, at most: between two passes rows leave and merge."""
@@ -185,50 +223,6 @@ class Rows(abc.ABC):
     def compact(self, meeting: bool) -> None:
         """Let dead rows go and identical ones merge before `layer`, where that pays. At a `meeting` other ranks see the
         rows next: dead ones leave and identical ones merge, so that none is sent."""
-
-
-@dataclass(frozen=True)
-class Parcel:
-    """Rows on their way from one rank to another.
-
-    Attributes:
-        sizes: int64 (rows,), bytes of each; data: uint8, all of them, one after the other.
-        numbers: int64, the inputs that they represent; row_of: int64, the row of each of these.
-    """
-
-    sizes: np.ndarray
-    data: np.ndarray
-    numbers: np.ndarray
-    row_of: np.ndarray
-
-
-class MovableRows(Rows):
-    """Rows that may merge, and move to other ranks, which compare, take and replace them; counted from 0.
-
-    Args:
-        numbers: int64, ascending, the inputs of the batch; each has a row.
-        counters: of the run. capacity: rows that there is room for.
-
-    Attributes:
-        inputs: which row represents which inputs; may be written to, for rows that stay.
-        search: when the rows are searched for identical ones.
-        searched: whether `compact` has just done so; planned: layers of the next pass, as other ranks are told.
-        gaps: whether rows that left have gaps behind them, which `replace` closes: any row may then go as well as
-            another, else the last ones leave none.
-    """
-
-    gaps: bool = True
-    searched: bool = False
-    planned: int = 1
-
-    def __init__(self, prepared: Prepared, numbers: np.ndarray, counters: Counters, capacity: int):
-        self.prepared, self.counters, self.capacity = prepared, counters, capacity
-        self.inputs, self.search = Representatives(numbers), DuplicateSearch()
-        self.left = numbers.size
-
-    @property
-    def count(self) -> int:  # type: ignore[override]
-        return self.inputs.weights.size
 
     @property
     def neurons(self) -> int:

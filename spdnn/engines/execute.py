@@ -1,7 +1,7 @@
 """The loop over layers: every batch of every engine goes through it, alone or between meetings with other ranks.
 
-An engine gives rows (base.Rows) and layers, bound: all in memory, or each read ahead of its use. A session is one call
-of `advance` over all layers; a task of the graph is a call over its stage.
+An engine gives rows (base.MovableRows) and layers, bound: all in memory, or each read ahead of its use. A session is
+one call of `advance` over all layers; a task of the graph is a call over its stage.
 """
 
 import abc
@@ -16,11 +16,11 @@ from spdnn.core import progress
 from spdnn.core.endings import check_ended
 from spdnn.core.result import LastRows, Result
 from spdnn.core.threads import in_order
-from spdnn.engines.base import RESIDENT, STREAMED, Counters, MovableRows, RowExchange, Rows, Session
+from spdnn.engines.base import RESIDENT, STREAMED, Counters, MovableRows, RowExchange, Session
 
 
 def advance(
-    rows: Rows,
+    rows: MovableRows,
     last: int,
     layers: Iterator,
     ranks: RowExchange | None = None,

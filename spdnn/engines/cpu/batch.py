@@ -34,12 +34,6 @@ class TileCounters(Counters):
     passes: int = 0
     log: list = field(default_factory=list)
 
-    def add(self, other: "TileCounters") -> None:
-        """Count what another one counted as well."""
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
-        self.log = self.log[:LOGGED]
-
     def note(self, prepared: Prepared, findings: dict) -> None:
         super().note(prepared, findings)
         if "dead" in prepared.reductions:

@@ -31,7 +31,6 @@ class TiledRows(MovableRows):
         indices: int64, ascending, of the rows that were nonzero after the last pass; `alive`: how many these were, and
             `deaths`: the share of the rows that died in each of its layers.
         wasted: work on dead rows since gaps were last closed.
-        stage_end: the layer before which nothing leaves, where the task graph has a task for that.
         places: int64, ascending, where the rows of `inputs` lie while gaps are open: dead rows have left, and it is not
             yet known which others go to other ranks.
     """
@@ -44,7 +43,7 @@ class TiledRows(MovableRows):
         self.counters: TileCounters = counters
         self.kernels, self.threads, self.max_pass_layers, self.block = work, threads, max_pass_layers, block
         self.level, self.tile, self.source, self.target = work.kernels, work.tile, source, target
-        self.indices, self.places, self.stage_end = np.arange(numbers.size), None, 0
+        self.indices, self.places = np.arange(numbers.size), None
         self.alive, self.deaths, self.wasted = numbers.size, plan.FIRST_DEATHS, 0.0
 
     @property
@@ -70,10 +69,11 @@ class TiledRows(MovableRows):
     def _plan(self) -> int:
         if not self.count:
             return 1
-        most = self.stage_end - self.layer
-        if most <= 0:
-            most = min(self.layers_to_search() or self.max_pass_layers, self.max_pass_layers)
-        return self.kernels.costs.layers(self.layer, self.tiles, self.tile, self._deaths(), most)
+        return self.kernels.costs.layers(self.layer, self.tiles, self.tile, self._deaths(), self.longest_pass())
+
+    def longest_pass(self) -> int:
+        """Layers of the next pass, at most."""
+        return min(self.layers_to_search() or self.max_pass_layers, self.max_pass_layers)
 
     def compute(self, layers: list) -> None:
         start, work, tally = time.perf_counter(), self.kernels, self.counters
@@ -162,8 +162,6 @@ class TiledRows(MovableRows):
         return -1
 
     def compact(self, meeting: bool) -> None:
-        if self.layer < self.stage_end:
-            return
         if meeting:
             # Dead rows leave the count of rows now; their gaps stay until it is known which rows go to other ranks.
             self.places = np.arange(self.count)
@@ -225,22 +223,6 @@ class TiledRows(MovableRows):
         """Let all rows but those at `indices` (int64, ascending), and the inputs that they represent, go."""
         self._let_go(indices)
         self._close(indices)
-
-    def move(self, indices: np.ndarray, threads: int, source: np.ndarray, target: np.ndarray) -> None:
-        """Let all rows but those at `indices` go, as `keep`, and take the others to two other buffers and threads."""
-        # Rows are compacted straight into the first of the other buffers: the move costs no pass of its own.
-        self._let_go(indices)
-        self.target, self.threads = source, threads
-        self._close(indices)
-        self.target, self.indices = target, np.arange(self.count)
-
-    def join(self, numbers: np.ndarray, row_of: np.ndarray, values: np.ndarray) -> None:
-        """There are no rows yet: `values`, float32 (rows, neurons), become the rows; `numbers`, int64, are the inputs
-        that they represent, in any order, and `row_of`, int64, the row of each of these."""
-        self.inputs.add(numbers, row_of, len(values))
-        self.left, self.indices = numbers.size, np.arange(len(values))
-        self.tile, self.alive, self.deaths = self.kernels.tile_for(len(values)), len(values), 0.0
-        self.level.insert(values, self.source, self.tile, 0, self.threads)
 
     def take(self, indices: np.ndarray, spare: bool) -> np.ndarray:
         """float32 (indices, neurons): the rows at `indices` (int64); `spare`: it may lie in `target`."""

@@ -3,11 +3,10 @@
 Data flow of a batch, all of it on the device:
 
     inputs (bits, dense or CSR) -> words or features -> pass of layers -> next rows -> pass -> ... -> statistics
-
-A batch that comes from another device begins with the rows and the features that it had there.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,13 +15,12 @@ from spdnn.core import limits
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
 from spdnn.core.result import KeptInputs, LastLayer, LastRows, LayerWork, Result
-from spdnn.engines.base import Prepared, Rows
+from spdnn.engines.base import Prepared
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.choice import LATER, MARGIN, choose, rows_left
 from spdnn.engines.cuda.layers import LayerLayout, widths
-from spdnn.engines.cuda.rows import TILE, DeviceInputs, DeviceRows, Launch, Pool
+from spdnn.engines.cuda.rows import TILE, DeviceInputs, DeviceRows, Launch
 from spdnn.engines.cuda.schedule import BITS, PERSISTENT, LayerPass, SubBatches
-from spdnn.engines.execute import advance
 from spdnn.kernels.cuda.device import Device, Properties
 from spdnn.kernels.tiles import tiles_of
 
@@ -159,20 +157,16 @@ class DevicePart:
     """What a device has of a run, shared by its buffer slots.
 
     Args:
-        parts: the passes of all layers; stages: (first, last) layers of those that this device has, in order, each of
-            which ends with a pass.
-        layers: by their numbers; inputs: None if batches come from another device.
+        layers: by their numbers; inputs: None where it has none of its own.
 
     Attributes:
         table: uint64, a row (LayerLayout.row) for each of the network's layers; zeros for layers without one.
     """
 
     def __init__(
-        self, device: Device, plan: KernelPlan, parts: Sequence[LayerPass], stages: Sequence[tuple[int, int]],
-        layers: Mapping[int, LayerLayout], inputs: DeviceInputs | None,
-    ):  # fmt: skip
-        self.device, self.plan, self.parts, self.stages = device, plan, parts, stages
-        self.layers, self.inputs = layers, inputs
+        self, device: Device, plan: KernelPlan, layers: Mapping[int, LayerLayout], inputs: DeviceInputs | None
+    ):
+        self.device, self.plan, self.layers, self.inputs = device, plan, layers, inputs
         table = np.zeros((plan.depth, 8), np.uint64)
         for k, layer in layers.items():
             if layer.kind == PERSISTENT:
@@ -180,118 +174,103 @@ class DevicePart:
         self.table = device.upload(table.reshape(-1))
 
 
-class BufferSlot(Rows):
-    """Two feature buffers, the rows of a batch, and launches bound to them.
+class BufferSlot:
+    """Two feature buffers, the rows of the batch in them, and the launches that take it through the layers.
 
-    The batch is taken through the layers once, before any run; what that appends to `launches`, every run replays.
+    Which passes there are is planned before a run, and how many rows are left only the device knows. So the launches of
+    a batch are bound once, in their order, and every run replays them. Each method returns the launches that follow
+    those bound so far.
 
     Args:
         tiles: that there is room for.
         buffers: float32, two of `tiles` x 32 x the plan's `widest`.
-        pool, joined: where rows wait before that layer, with which a stage begins, to go on as one batch; or None.
-        sub: sub-batches, which begin with a pass of the only stage; or None.
 
     Attributes:
-        arrive: what comes before the first stage's layers, when `rows.batch` or what another device gave is there.
-        through, after: of each stage, its layers, and what finds the rows that go on (none after the last layer).
-        collect: what finds the rows that are left after it, and their outcome.
-        park: what brings the rows that go into layer `joined` to the pool, and finds where each input's row is there.
-        join, joined: what makes rows of as many inputs as `rows.batch` says, for layer `joined`: before and after they
-            are brought to `waiting`, features, weights and how many there are.
-        source: the features that a batch from another device begins with; features: those that it ends with here.
+        features: those that the launches bound so far end with.
     """
 
-    def __init__(
-        self, part: DevicePart, tiles: int, buffers: Sequence[Any], pool: Pool | None = None, joined: int | None = None,
-        sub: SubBatches | None = None,
-    ):  # fmt: skip
-        device, plan, layers, inputs = part.device, part.plan, part.layers, part.inputs
-        # Arrival: inputs become words or features; a batch from another device comes with its rows and features.
-        self.device, self.plan, self.tiles, self.layers, self.table = device, plan, tiles, layers, part.table
-        self.words = device.empty(tiles * plan.neurons, np.uint32) if inputs and plan.kinds[0] == BITS else None
-        self.rows = DeviceRows(device, tiles, plan.depth, plan.dead_from, plan.last, plan.searching)
-        self.source, self._target = buffers
-        self.features = self.source
-        if inputs:
-            self.arrive = [*self.rows.begin(), *inputs.launches(self.rows, self.words, self.source)]
-        else:  # the state of the rows comes from the other device, but for the marks of active inputs
-            active = self.rows.active
-            self.arrive = [lambda: device.fill(active, 0)]
-        self.through: list[list[Launch]] = []
-        self.after: list[list[Launch]] = []
-        self.collect: list[Launch] = []
-        self.count, self.left = 32 * tiles, 0  # the host does not know how many there are
-        self.parts = {layers_part.first: layers_part for layers_part in part.parts}
-        # Stages: passes of layers, between two of them the launches that find which rows go on.
-        for first, last in part.stages:
-            if pool and first == joined:
-                neurons = layers[first - 1].outputs
-                self.park = [*self.rows.park(first, self.features, neurons, pool), *self.rows.resolve(first)]
-                self.join, count, self.joined = self.rows.join(first, self.features, neurons)
-                self.waiting = self.features, self.rows.weight, count
-            self.layer, self.launches = first, []
-            self._advance(sub.first if sub else last)
-            if sub:
-                self.compact(meeting=False)
-                self._advance_in_parts(sub, last)
-            self.through.append(self.launches)
-            self.launches = []
-            self.compact(meeting=False)
-            self.after.append(self.launches)
-        # Collection: after the last layer, statistics of the rows that are left, and of every input the row it has.
-        if part.stages[-1][1] == plan.depth:
-            statistics = self.rows.statistics(self.features, plan.outputs)
-            self.collect = [*self.after.pop(), statistics, *self.rows.resolve()]
+    kind_of_rows = DeviceRows
 
-    def _advance(self, last: int) -> None:
-        """Append the launches of the layers up to `last`, and those between their passes."""
-        advance(self, last, iter([self.layers[k] for k in range(self.layer, last)]))
+    def __init__(self, part: DevicePart, tiles: int, buffers: Sequence[Any]):
+        device, plan = part.device, part.plan
+        self.device, self.plan, self.tiles, self.inputs = device, plan, tiles, part.inputs
+        self.layers, self.table = part.layers, part.table
+        bits = self.inputs and plan.kinds[0] == BITS
+        self.words = device.empty(tiles * plan.neurons, np.uint32) if bits else None
+        self.rows = self.kind_of_rows(device, tiles, plan.depth, plan.dead_from, plan.last, plan.searching)
+        self.features, self._target = buffers
 
-    def _advance_in_parts(self, sub: SubBatches, last: int) -> None:
-        """The same, for one sub-batch after the other.
+    def launches(self, passes: Sequence[LayerPass], sub: SubBatches | None = None) -> list[Launch]:
+        """All launches of a batch, through these passes of all layers.
+
+        Args:
+            sub: sub-batches in which it goes on from the pass that begins with `sub.first`; None: all rows at once.
+        """
+        whole = [one for one in passes if not sub or one.first < sub.first]
+        launches = [*self.begin(), *self.go_through(whole)]
+        if sub:
+            launches += [*self.boundary(whole[-1]), *self._in_sub_batches(sub, passes[len(whole) :])]
+        return [*launches, *self.end(passes[-1])]
+
+    def begin(self) -> list[Launch]:
+        """The inputs of the batch that `rows.batch` tells of become rows, and words or features."""
+        return [*self.rows.begin(), *self.inputs.launches(self.rows, self.words, self.features)]
+
+    def go_through(self, passes: Sequence[LayerPass]) -> list[Launch]:
+        """These passes, and between two of them what finds the rows that go on."""
+        launches = self._pass(passes[0])
+        for before, following in pairwise(passes):
+            launches += [*self.boundary(before), *self._pass(following)]
+        return launches
+
+    def boundary(self, before: LayerPass) -> list[Launch]:
+        """What finds the rows that go on after a pass."""
+        return self.rows.boundary(before, self.features, self.layers[before.last - 1].outputs)
+
+    def end(self, last: LayerPass) -> list[Launch]:
+        """After the last pass: the rows that are left, their statistics, and the row of every input."""
+        launches = self.boundary(last)
+        launches.append(self.rows.statistics(self.features, self.plan.outputs))
+        return launches + self.rows.resolve(self.plan.depth)
+
+    def _in_sub_batches(self, sub: SubBatches, passes: Sequence[LayerPass]) -> list[Launch]:
+        """These passes, for one sub-batch after the other.
 
         A sub-batch has its own part of each buffer. Only its first layer reads rows behind this part, where no
         sub-batch before it wrote: rows move to the front alone.
         """
         whole, buffers = self.rows, (self.features, self._target)
-        cut, parts = whole.cut(sub, max(self.parts))
-        self.launches.append(cut)
+        cut, parts = whole.cut(sub, passes[-1].first)
+        launches = [cut]
         for start, rows in zip(sub.starts, parts, strict=True):
             at = start * TILE * self.plan.outputs
             own, origin = [buffer[at:] for buffer in buffers], rows.origins[0]
-            (self.features, self._target), self.rows, self.layer = own, rows, sub.first
-            self._advance(last)
+            (self.features, self._target), self.rows = own, rows
+            launches += self.go_through(passes)
         # All sub-batches end in the same buffer and the same list.
         self.features, self._target = buffers if self.features is own[0] else buffers[::-1]
         if rows.origins[0] is not origin:
             whole.origins.reverse()
         self.rows = whole
+        return launches
 
-    def plan_pass(self) -> int:
-        part = self.parts[self.layer]
-        return part.last - part.first
-
-    def compact(self, meeting: bool) -> None:
-        """Append the launches between two passes."""
-        self.launches += self.rows.boundary(self.part, self.features, self.layers[self.part.last - 1].outputs)
-
-    def compute(self, layers: list[LayerLayout]) -> None:
-        """Append the launches of one pass, which takes `features` on."""
+    def _pass(self, part: LayerPass) -> list[Launch]:
+        """One pass, which takes `features` on."""
         # One launch a layer, its two buffers alternating; only the first layer reads rows where they lay before.
-        self.part = part = self.parts[self.layer]
+        layers, launches = [self.layers[k] for k in range(part.first, part.last)], []
         run, rows = self.rows.run, self.rows.into(part.first)
         if part.kind != PERSISTENT:
             for k, layer in enumerate(layers, part.first):
                 source = self.words if part.kind == BITS else self.features
-                self.launches.append(run.layer(k, layer, source, self._target, rows))
+                launches.append(run.layer(k, layer, source, self._target, rows))
                 self.features, self._target, run = self._target, self.features, self.rows.inside
-            return
+            return launches
         # Persistent: one launch takes all layers of the pass, at a setting for each range of rows that may be left.
         variants = schedule.variants(self.device.properties, *widths(layers))
         if part.first < schedule.EARLY:
             variants = [variants[-1].for_any_rows()]
         self.features, self._target = self._target, self.features
-        self.launches += [
+        return [
             run.layers(part.first, self.table, setting, layers, self._target, self.features, rows)
             for setting in variants
         ]

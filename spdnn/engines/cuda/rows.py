@@ -5,7 +5,7 @@ Everything here is a list of launches, bound once; how many rows there are, only
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,20 +27,6 @@ Launch = Callable[[], None]
 FIRST_NONE = 0x7F  # of every byte of a row's number: later than any
 
 
-@dataclass(frozen=True)
-class Pool:
-    """Where the rows that are left of several batches wait on a device, in tiles as features are.
-
-    Attributes:
-        features: float32, of so many rows as a batch has; weights: int32, how many inputs each represents.
-        next_row: int32 (1,), where the next row goes.
-    """
-
-    features: Any
-    weights: Any
-    next_row: Any
-
-
 class DeviceRows:
     """Counters and lists of one batch, as rows.cu and merge.cu describe them.
 
@@ -49,7 +35,6 @@ class DeviceRows:
 
     Attributes:
         batch: int32 (2,), the batch that all launches work on: which of all inputs is its first, and how many it has.
-        arrived: where `state` is expected of a batch that comes from another device.
         run: of the layer that a pass begins with; inside: of the others, whose rows are where that put them.
         origins: two lists that alternate; the current one, as launches are bound, is the first.
     """
@@ -64,7 +49,6 @@ class DeviceRows:
         self.survivors, self.work, self.counts, self.failed, self.merged = _views(self.counters, depth)
         self.list, self.parent, self.weight = (device.empty(size, np.int32) for _ in range(3))
         self.origins = [device.empty(size, np.int32) for _ in range(2)]
-        self.arrived = self.state
         self.row_of, self.index_of = (device.empty(size, np.int32) for _ in range(2))
         self.open = device.empty(1, np.int32)
         self.active = device.empty(depth * tiles, np.uint32)
@@ -73,17 +57,12 @@ class DeviceRows:
         self.run = LayerLauncher(device, tiles, self.list, self.active, self.work, self.failed, dead_from, tiles)
         self.inside = replace(self.run, list=device.upload(np.arange(size, dtype=np.int32)))
         # Hash table of the search, at most half full, so that rows find a place within few steps.
-        self.last_pass, self.searching = 0, searching
+        self.searching = searching
         if searching:
             self.keep = device.empty(tiles, np.uint32)
             self.capacity = 1 << (2 * size - 1).bit_length()
             self.keys, self.firsts = device.empty(self.capacity, np.uint64), device.empty(self.capacity, np.int32)
             self.hashes, self.entry_of = device.empty(size, np.uint64), device.empty(size, np.int32)
-
-    @property
-    def state(self) -> list[Any]:
-        """A batch between two passes, after the launches bound so far: with its features, all that a device needs."""
-        return [self.counters, self.batch, self.list, self.parent, self.weight, self.origins[0]]
 
     def into(self, k: int) -> Any:
         """int32 (1,), the number of rows that go into layer k."""
@@ -101,7 +80,6 @@ class DeviceRows:
     def boundary(self, part: LayerPass, features: Any, neurons: int) -> list[Launch]:
         """The launches after a pass that left `features` of so many neurons."""
         # Dead rows leave where zeros stay zeros from here on, and after the last layer, whose rows are the result.
-        self.last_pass = part.first
         rows, may_leave = self.into(part.first), int(part.last >= self.dead_from or part.last == self.depth)
         if not part.search:
             return [self._next_rows(self.run.marks(part.last - 1), part.first, part.last, rows, may_leave)]
@@ -153,27 +131,6 @@ class DeviceRows:
         part.inside = replace(self.inside, tiles=tiles, active=part.active)
         return part
 
-    def park(self, k: int, features: Any, neurons: int, pool: Pool) -> list[Launch]:
-        """The launch that brings the rows that go into layer k to the pool, from `pool.next_row` on."""
-        arguments = {"features": features, "neurons": neurons, "list": self.list, "rows": self.into(k)}
-        arguments |= {"origin": self.origins[0], "weight": self.weight, "next": pool.next_row}
-        arguments |= {"pool": pool.features, "pool_weight": pool.weights}
-        return [self.device.bind(settings.PARK_ROWS, self.run.blocks(self.tiles, 1), arguments)]
-
-    def join(self, k: int, features: Any, neurons: int) -> tuple[list[Launch], Any, list[Launch]]:
-        """What makes of rows that waited in a pool those that go into layer k: (launches before their features and
-        weights are there, where their number is expected with these, launches after).
-
-        Rows of different batches may be equal, so they are searched for where identical ones merge.
-        """
-        # Without a search the rows that come are those of the layer; with one they are counted apart, and merged.
-        if not self.searching:
-            return self.begin(), self.into(k), []
-        self.origins.reverse()
-        begin, count = self.begin(), self.device.empty(1, np.int32)
-        search = self._search(LayerPass(k, k, "", True), features, neurons, count, 0)
-        return begin, count, [*search, self._next_rows(self.keep, k, k, count, 1)]
-
     def _next_rows(self, keep: Any, first: int, last: int, rows: Any, may_leave: int) -> Launch:
         """The launch that makes of `rows` those that go into layer `last`, where `keep` has their marks."""
         # A prefix sum over the masks gives every row that goes on its place; the two lists change roles.
@@ -191,12 +148,11 @@ class DeviceRows:
         arguments |= {"counts": self.class_counts, "weights": self.class_weights, "statistics": self.last_statistics}
         return self.device.bind(settings.ROW_STATISTICS, self.run.blocks(self.tiles, 1), arguments)
 
-    def resolve(self, k: int | None = None) -> list[Launch]:
-        """The launches that find the row of each of a batch's inputs before layer k; None: after the last."""
+    def resolve(self, k: int) -> list[Launch]:
+        """The launches that find the row of each of a batch's inputs before layer k, or at the end (k: the depth)."""
         # Index of each row that is left, then every input follows its representatives (`parent`) to such a row.
         blocks = self.run.blocks(32 * self.tiles, settings.SIMPLE)
-        rows = self.into(self.depth if k is None else k)
-        indexed = {"rows": rows, "origin": self.origins[0], "index_of": self.index_of}
+        indexed = {"rows": self.into(k), "origin": self.origins[0], "index_of": self.index_of}
         followed = {"batch": self.batch, "parent": self.parent, "index_of": self.index_of, "row_of": self.row_of}
         return [
             lambda: self.device.fill(self.index_of, 0xFF),
@@ -208,13 +164,8 @@ class DeviceRows:
         """The outcome of a batch of `count` inputs, as `outcome` has it. Every read is one copy that waits."""
         read = self.device.read
         counters = read(self.counters)
-        rows = int(_views(counters, self.depth)[2][-1])
+        rows = int(row_counts(counters, self.depth)[-1])
         return self.outcome(counters, read(self.row_of[:count]), read(self.last_statistics[: rows * COLUMNS]))
-
-    def rows_into(self, counters: np.ndarray, k: int) -> int:
-        """How many rows went into layer k, of `counters` on the host. Those of `last_pass` are in the features that it
-        left."""
-        return int(_views(counters, self.depth)[2][k])
 
     def outcome(self, counters: np.ndarray, row_of: np.ndarray, statistics: np.ndarray) -> dict[str, Any]:
         """The outcome of a batch: arrays of the rows at the end, counters, and where inputs are. Of arrays on the host;
@@ -230,7 +181,6 @@ class DeviceRows:
             "failed": int(failed[0]),
             "merged": int(merged[0]),
             "rows": rows,
-            "last_rows": int(counts[self.last_pass]),
         }
 
 
@@ -246,6 +196,11 @@ def _views(counters: Any, depth: int) -> list[Any]:
     ends = depth + 1, depth + 2, depth + 3
     parts = (numbers[a:b] for a, b in zip((0, *ends), ends, strict=False))
     return [counters[:depth], counters[depth : 2 * depth], *parts]
+
+
+def row_counts(counters: np.ndarray, depth: int) -> np.ndarray:
+    """int32 (depth + 1,): of `counters` on the host, the rows that went into each layer, and those left at the end."""
+    return _views(counters, depth)[2]
 
 
 class DeviceInputs:

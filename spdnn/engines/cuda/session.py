@@ -51,12 +51,11 @@ class CudaSession(Session):
         tiles, buffers = self._feature_buffers()
         sub = plan.sub_batches(device.properties, tiles, sub_batch_tiles)
         parts = plan.passes([sub.first] if sub else [])
-        part = DevicePart(device, plan, parts, [(0, plan.depth)], layers, device_inputs)
-        self.slot = BufferSlot(part, tiles, buffers, sub=sub)
+        self.slot = BufferSlot(DevicePart(device, plan, layers, device_inputs), tiles, buffers)
         self.batch_table = batch_table(device, inputs.count, tiles * TILE)
         # Capture: which batch it is, and how many rows are left, are numbers in device memory, so one graph of all
         # launches serves every batch, and the host takes no part between two of them.
-        launches = [*self.slot.arrive, *self.slot.through[0], *self.slot.collect]
+        launches = self.slot.launches(parts, sub)
         self.launch = device.capture(lambda: launch_all(launches))
         self.sizes, self.passes, self.sub = [LayoutSize.of(layers[k]) for k in range(plan.depth)], parts, sub
         self.notes = {**device_notes(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}

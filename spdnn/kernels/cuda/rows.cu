@@ -12,13 +12,10 @@
 //            all to `total`
 // row_index  of each origin, the index of its row at the end
 // resolve    of each input, the index of the row that it has at the end, or -1
-// park_rows  the rows that go on, in order, to the rows from *next on in a pool of features and weights, where the few
-//            rows that are left of several batches wait until they go on as one
 //
 // `batch`: where in the inputs of all batches this one begins, and how many inputs it has, as inputs.cu takes it.
 //
-// Launch: begin, cut_rows, row_index, resolve, park_rows (a block takes a tile): any number of blocks; next_rows: one
-// for every WARPS tiles.
+// Launch: begin, cut_rows, row_index, resolve: any number of blocks; next_rows: one for every WARPS tiles.
 #include "common.cuh"
 #include "rows.cuh"
 
@@ -113,22 +110,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         int root = input;
         while (parent[root] != root) root = parent[root];
         row_of[input] = index_of[root];
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    park_rows(const float* __restrict__ features, int neurons, const int* __restrict__ list,
-              const int* __restrict__ rows, const int* __restrict__ origin, const int* __restrict__ weight,
-              const int* __restrict__ next, float* __restrict__ pool, int* __restrict__ pool_weight) {
-    const int count = *rows, first = *next, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (int tile = blockIdx.x; tile * TILE < count; tile += gridDim.x) {
-        const int row = tile * TILE + lane;
-        if (row >= count) continue;
-        const float* from = features + row_start(list[row], neurons);
-        float* to = pool + row_start(first + row, neurons);
-        // Warps take neurons in turn; the lanes are rows, neighbours in memory on the side of the pool.
-        for (int neuron = warp; neuron < neurons; neuron += WARPS)
-            to[(long long)neuron * TILE] = from[(long long)neuron * TILE];
-        if (warp == 0) pool_weight[first + row] = weight[origin[row]];
     }
 }

@@ -7,19 +7,19 @@ are in the buffers of its slot. Tasks touch only what their edges protect, so no
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from spdnn.core import progress
 from spdnn.core.network import Layer
 from spdnn.core.result import LastRows
-from spdnn.engines.cpu.batch import BatchKernels, TileCounters
-from spdnn.engines.cpu.rows import TiledRows
+from spdnn.engines.cpu.batch import LOGGED, BatchKernels, TileCounters
 from spdnn.engines.execute import advance
+from spdnn.engines.taskgraph.cpu.rows import TaskTiledRows
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.execution import lanes_of
-from spdnn.engines.taskgraph.graph import Task
+from spdnn.engines.taskgraph.graph import Kind, Task
 from spdnn.engines.taskgraph.timeline import Span
 from spdnn.kernels.tiles import buffer, touch
 
@@ -27,7 +27,7 @@ from spdnn.kernels.tiles import buffer, touch
 class TaskBatch(NamedTuple):
     """A batch on its way; `inputs`: that it began with; `tell`: as Inference.batch gives it."""
 
-    rows: TiledRows
+    rows: TaskTiledRows
     inputs: int
     tell: Callable[[int, int], None]
 
@@ -64,7 +64,7 @@ class CpuGraphRun:
 
     def do(self, task: Task) -> int | None:
         begin = time.perf_counter()
-        rows = getattr(self, f"_{task.kind.name.lower()}")(task)  # each kind has a method of its name
+        rows = self._WORK[task.kind](self, task)
         self.spans.append(Span.of(self.cut, task, begin - self.begun, time.perf_counter() - self.begun))
         return rows
 
@@ -72,7 +72,9 @@ class CpuGraphRun:
         """What all devices counted."""
         whole, *others = self.tallies.values()
         for other in others:
-            whole.add(other)
+            for name, value in vars(other).items():
+                setattr(whole, name, getattr(whole, name) + value)
+        whole.log = whole.log[:LOGGED]
         return whole
 
     def _copy(self, task: Task) -> None:
@@ -101,14 +103,14 @@ class CpuGraphRun:
         neurons = int(self.work.costs.outputs[self.cut.stages[task.stage][1] - 1])
         self.tallies[task.lane].moved += 2 * 4 * neurons * rows
 
-    def _rows(self, task: Task, numbers: np.ndarray) -> TiledRows:
+    def _rows(self, task: Task, numbers: np.ndarray) -> TaskTiledRows:
         """The rows of so many inputs in the task's slot."""
         device = self.devices[task.device]
-        return TiledRows(
+        return TaskTiledRows(
             self.work, numbers, self.tallies[task.lane], device.threads, *device.slots[task.slot], self.cut.batch
         )
 
-    def _rows_of(self, task: Task) -> TiledRows:
+    def _rows_of(self, task: Task) -> TaskTiledRows:
         """The rows of the task's batch, which count for the task's lane from now on."""
         rows = self.batches[task.batch].rows
         rows.counters = self.tallies[task.lane]
@@ -120,7 +122,7 @@ class CpuGraphRun:
             rows.compact(meeting=False)
         return self._rows_left(rows).size
 
-    def _rows_left(self, rows: TiledRows) -> np.ndarray:
+    def _rows_left(self, rows: TaskTiledRows) -> np.ndarray:
         """int64, ascending: the indices of rows that may still be nonzero at the end."""
         return rows.indices if rows.may_leave else np.arange(rows.count)
 
@@ -161,6 +163,11 @@ class CpuGraphRun:
 
     def _collect(self, task: Task) -> None:
         self.parts[task.batch] = self.batches.pop(task.batch).rows.finish()
+
+    _WORK: ClassVar[dict[Kind, Callable]] = {
+        Kind.COPY: _copy, Kind.LAYER: _layer, Kind.COMPACT: _compact, Kind.PARK: _park, Kind.JOIN: _join,
+        Kind.MOVE: _move, Kind.COLLECT: _collect,
+    }  # fmt: skip
 
 
 def copy_layer(layer: Layer) -> Layer:

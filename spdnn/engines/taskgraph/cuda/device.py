@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, Launch, launch_all
-from spdnn.engines.cuda.rows import COLUMNS, TILE, DeviceInputs, Pool, counters_of
+from spdnn.engines.cuda.buffers import DevicePart, KernelPlan, Launch, launch_all
+from spdnn.engines.cuda.rows import COLUMNS, TILE, DeviceInputs, counters_of
 from spdnn.engines.cuda.schedule import LayerPass
 from spdnn.engines.taskgraph.cuda.layers import DeviceWeights
+from spdnn.engines.taskgraph.cuda.rows import Pool
+from spdnn.engines.taskgraph.cuda.slot import TaskSlot
 from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.execution import Execution, run_serially
 from spdnn.engines.taskgraph.graph import COMPUTE, Kind, Task
@@ -54,7 +56,7 @@ class GraphDevice:
             self.streams[Kind.COPY.value] = weights.stream
         if self.first:
             self.streams[Kind.MOVE.value] = device.stream()
-        part = DevicePart(device, plan, parts, cut.stages[self.first : self.last], weights.layers, inputs)
+        part, stages = DevicePart(device, plan, weights.layers, inputs), cut.stages[self.first : self.last]
         tiles, size = tiles_of(cut.batch, TILE), tiles_of(cut.batch, TILE) * TILE * plan.widest
         # Pool: rows that wait to be joined need one buffer, as they are only copied in and out.
         joined, self.pool = None, None
@@ -68,7 +70,7 @@ class GraphDevice:
         self.slots = []
         for _ in range(cut.slots):
             buffers = [device.empty(size, np.float32) for _ in range(2)]
-            self.slots.append(BufferSlot(part, tiles, buffers, self.pool, joined))
+            self.slots.append(TaskSlot(part, parts, stages, tiles, buffers, self.pool, joined))
         # How many rows each slot has, for what moves them on: a copy of its counters.
         self.counters = [device.pinned_array(counters_of(plan.depth), np.uint64) for _ in range(cut.slots)]
         self._events: dict[tuple, Event] = {}

@@ -10,10 +10,11 @@ import numpy as np
 from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
 from spdnn.engines.costs.costs import DeviceCosts, MessageCosts, Work
-from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, Launch, batch_table, launch_all
+from spdnn.engines.cuda.buffers import DevicePart, KernelPlan, Launch, batch_table, launch_all
 from spdnn.engines.cuda.layers import LayerLayout, to_device
 from spdnn.engines.cuda.rows import TILE, DeviceInputs
 from spdnn.engines.memory import RunSizes
+from spdnn.engines.taskgraph.cuda.slot import TaskSlot
 from spdnn.engines.taskgraph.simulation import TaskCosts
 from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.tiles import tiles_of
@@ -78,8 +79,8 @@ def _through(
     layers = {k: to_device(device, layer) for k, layer in enumerate(laid[:depth])}
     tiles, stages = tiles_of(count, TILE), [(k, k + 1) for k in range(depth)]
     buffers = [device.empty(tiles * TILE * plan.widest, np.float32) for _ in range(2)]
-    part = DevicePart(device, plan, plan.passes(range(plan.depth)), stages, layers, device_inputs)
-    slot = BufferSlot(part, tiles, buffers)
+    part = DevicePart(device, plan, layers, device_inputs)
+    slot = TaskSlot(part, plan.passes(range(plan.depth)), stages, tiles, buffers)
     compact = [*slot.after, slot.collect][:depth]
     seconds = np.zeros(depth)
     table = batch_table(device, count, count)[0]  # pinned: kept until its copies are done
