@@ -30,7 +30,7 @@ import numpy as np
 from spdnn.core import challenge, provenance
 from spdnn.core.errors import SpdnnError, Unavailable
 from spdnn.core.files import write_text
-from spdnn.core.limits import EDGE_BYTES, Machine
+from spdnn.core.limits import EDGE_LOAD_BYTES, Machine
 from spdnn.core.network import Layer
 from spdnn.core.validation import builtins
 from spdnn.engines.cuda import ceilings
@@ -235,7 +235,7 @@ def row(shape: dict, kernel: str, seconds: list[float], machine: Machine, theirs
         "samples_seconds": seconds,
         "median_seconds": median,
         "edges_per_second": edges / median,
-        "gather_share": EDGE_BYTES * edges / machine.load_bytes_per_second / median,
+        "gather_share": EDGE_LOAD_BYTES * edges / machine.load_bytes_per_second / median,
         "copy_share": moved / machine.copy_bytes_per_second / median,
         "times_cusparse": None if theirs is None else theirs / median,
         "verified": "before and after timing, against SciPy in float64",
@@ -294,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         device = cupy_device.open_device(args.device)
         machine = ceilings.measure(device, seconds=1.0)
-        gathers = machine.load_bytes_per_second / EDGE_BYTES
+        gathers = machine.load_bytes_per_second / EDGE_LOAD_BYTES
         print(f"{device.properties.name}: {gathers / 1e12:.3f} x 10^12 gathers/s from shared memory (the ceiling)")
         size = args.megabytes << 20
         rows = measure(device, machine, args.neurons, args.samples, size, args.device)

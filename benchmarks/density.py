@@ -23,6 +23,7 @@ import scipy.sparse as sp
 
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer, MemoryNetwork
+from spdnn.core.numbers import ceil_div
 from spdnn.core.resources import usable_cores
 from spdnn.engines.spgemm import session as spgemm
 from spdnn.engines.spgemm.rows import Buffer
@@ -46,7 +47,7 @@ def fused(layer: Layer, rows: np.ndarray, threads: int) -> Callable[[], None]:
     """The fused layer on tiles, compared and ready to time."""
     level, (count, neurons) = dispatch.level(), rows.shape
     tile = layouts.best_tile(level, count, neurons)
-    tiles, bound = layouts.tiles_of(count, tile), layouts.bind(layer, share=True)
+    tiles, bound = ceil_div(count, tile), layouts.bind(layer, share=True)
     source, target = layouts.tile_rows(rows, tile), layouts.buffer(count, neurons, tile)
     active, got = np.zeros((1, tiles), np.uint64), np.empty_like(rows)
 

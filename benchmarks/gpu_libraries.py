@@ -168,7 +168,7 @@ def prepared(name: str, operands: tuple, matrix: Any, turned: bool, algorithm: i
         if array is matrix:
             return descriptors.SpMatDescriptor.create(matrix)
         (rows, columns), place = array.shape, array.data.ptr
-        made = bindings.createDnMat(rows, columns, columns, place, REAL_32, cusparse.ROW_MAJOR)
+        made = bindings.createDnMat(rows, columns, columns, place, REAL_32, cusparse.CUSPARSE_ROW_MAJOR)
         return descriptors.BaseDescriptor(made, bindings.dnMatGet, bindings.destroyDnMat)
 
     keep, address, size = tuple(map(described, operands)), ctypes.c_void_p, ctypes.c_size_t()

@@ -21,7 +21,7 @@ from spdnn.core.resources import usable_cores
 from spdnn.kernels.cuda.device import Device
 from spdnn.ops import SparseMatrix
 from spdnn.ops.cuda import CudaBackend
-from spdnn.ops.models.arithmetic import TOLERANCE, difference
+from spdnn.ops.models.arithmetic import ARITHMETIC_TOLERANCE, difference
 from spdnn.ops.models.mobilenet import BLOCKS, COLOURS, strided_side
 from spdnn.ops.models.transformer import EPSILON
 from spdnn.runs.records.operation_record import OperationRecord, Verification
@@ -171,13 +171,13 @@ def compare(device: Device, xp: Any, name: str, machine: Machine, command: str) 
         return device.seconds(lambda: outputs.update({arithmetic: passes[0](arithmetic)}))
 
     # Verify before timing; kernels are chosen and compiled here.
-    rule = f"largest difference from the logits of the processor <= {TOLERANCE:g} of the largest"
+    rule = f"largest difference from the logits of the processor <= {ARITHMETIC_TOLERANCE:g} of the largest"
     notes = {"software": device.properties.software, "dense products": f"{xp.__name__} {xp.__version__}"}
     size, entrants = expected.size, {}
     for arithmetic in ARITHMETICS:
         once(arithmetic)
         found = device.read(outputs[arithmetic])
-        worst = difference(found, expected) / TOLERANCE
+        worst = difference(found, expected) / ARITHMETIC_TOLERANCE
         assert worst <= 1, f"{name}, {arithmetic}: {worst:.3g} times what rounding explains"
         entrants[arithmetic] = Entrant(models.ModelRun(ready, arithmetic, 1, notes), 0.0, digest(found))
         entrants[arithmetic].verdict = Verification(size, size, None, rule, worst, digest(found))

@@ -37,7 +37,7 @@ from spdnn.core.statistics import ratios
 from spdnn.engines.memory import kernel_bytes
 from spdnn.ops.backends import thread_count
 from spdnn.ops.models import mobilenet, transformer
-from spdnn.ops.models.arithmetic import TOLERANCE, difference
+from spdnn.ops.models.arithmetic import ARITHMETIC_TOLERANCE, difference
 
 BAR = 1.2  # of dense over sparse time
 # Sparse: dense, which the paper's code gives one accuracy (72.9 and 72.7 %, 73.8 both, 74.9 and 74.8).
@@ -102,8 +102,8 @@ def compare(programs: dict[str, Program], rounds: int, units: int, what: str) ->
 def verified(name: str, found: np.ndarray, wanted: np.ndarray) -> None:
     """Raises SystemExit when the logits are not the wanted ones."""
     error = difference(found, wanted)
-    if not error < TOLERANCE:
-        sys.exit(f"{name}: logits differ by {error:.1e} of the largest; {TOLERANCE:.0e} is allowed")
+    if not error < ARITHMETIC_TOLERANCE:
+        sys.exit(f"{name}: logits differ by {error:.1e} of the largest; {ARITHMETIC_TOLERANCE:.0e} is allowed")
     print(f"  verified: {name} differs by {error:.1e} of the largest logit")
 
 

@@ -16,8 +16,9 @@ import measured
 import numpy as np
 
 from spdnn.core import challenge, limits, statistics, turns
+from spdnn.core.resources import WEIGHTS_SHARE
 from spdnn.engines import model, oracle
-from spdnn.engines.costs.official import EDGE_BYTES
+from spdnn.engines.costs.official import STREAMED_BYTES
 from spdnn.engines.cpu import ceilings
 from spdnn.engines.cpu import schedule as cpu
 from spdnn.engines.cuda import choice
@@ -31,9 +32,8 @@ from spdnn.ops import onnx_compile, onnx_products, onnx_timing, onnx_trial
 from spdnn.ops.models.mobilenet import MobileNetConfig
 from spdnn.ops.models.transformer import TransformerConfig
 from spdnn.runs import measure, parts
-from spdnn.runs.ranks.run import WEIGHTS_SHARE
 from spdnn.runs.records.published import read_baselines
-from spdnn.runs.records.run_record import VERSION, RunRecord
+from spdnn.runs.records.run_record import RUN_VERSION, RunRecord
 from spdnn.runs.verify import official, verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -288,7 +288,7 @@ def passages() -> dict[str, dict[str, object]]:
             "tiles of 16 or 32,": tiles.TILES[:2],
             "784-2048-2048-10 with 5 % nonzero weights (291,021 edges)": (*widths, dense, edges),
             "80 % of the inputs": zeros,
-            "6 bytes of weights for every 32 inputs, 4 bytes": (EDGE_BYTES, tiles.TILES[1], limits.EDGE_BYTES),
+            "6 bytes of weights for every 32 inputs, 4 bytes": (STREAMED_BYTES, tiles.TILES[1], limits.EDGE_LOAD_BYTES),
         },
         "docs/explanation/onnx.md": {
             "at most 30 % nonzero": 100 * onnx_compile.PRUNED,
@@ -311,9 +311,9 @@ def passages() -> dict[str, dict[str, object]]:
         "docs/explanation/ranks.md": {"exceed 0.6 of the node's": WEIGHTS_SHARE},
         "docs/explanation/reductions.md": {
             "on four networks of 1,920 layers": challenge.MAX_LAYERS,
-            "values of 64 neurons": cpu.SAMPLE,
-            "may cost 0.5 % of": 100 * inputs.SHARE,
-            "The limit is 3 % in": 100 * inputs.SHARE_AGAIN,
+            "values of 64 neurons": cpu.SIGNED_NEURONS,
+            "may cost 0.5 % of": 100 * inputs.SEARCH_AHEAD,
+            "The limit is 3 % in": 100 * inputs.SEARCH_AHEAD_AGAIN,
             "fewer than 5 % of the rows": 100 * inputs.SETTLED,
             "more than 10 % of the rows": 100 * inputs.PAID,
             "each with up to 32 edges": challenge.NONZEROS_PER_NEURON,
@@ -328,7 +328,7 @@ def passages() -> dict[str, dict[str, object]]:
             "an active input that is not 32": challenge.YMAX,
             "after the values have reached 32": challenge.YMAX,
             "every last value is 32": challenge.YMAX,
-            "while 3 % of": 100 * parts.SHARE,
+            "while 3 % of": 100 * parts.PARTS_TIME,
         },
         "docs/explanation/verification.md": {
             "active input is 32, without tolerance": challenge.YMAX,
@@ -339,13 +339,13 @@ def passages() -> dict[str, dict[str, object]]:
             "off by 16 times": oracle.FACTOR,
             "at most 10, or 1 % of": [verdict.LACKING, 100 * verdict.LACKING_SHARE],
             "of the first 120 layers": challenge.DEPTHS[0],
-            "at most 2^25 inputs x edges": (2, np.log2(parts.EDGES)),
-            "Records of version 2 are": VERSION - 1,
+            "at most 2^25 inputs x edges": (2, np.log2(parts.PART_EDGES)),
+            "Records of version 2 are": RUN_VERSION - 1,
             "The tolerance is 16 roundings": onnx_trial.ROUNDINGS * 2**24,
         },
         "docs/explanation/what-time-includes.md": {
-            "loads at least 4 bytes": limits.EDGE_BYTES,
-            "more than 3 times faster": limits.TOLERANCE,
+            "loads at least 4 bytes": limits.EDGE_LOAD_BYTES,
+            "more than 3 times faster": limits.LIMIT_FACTOR,
             "Measuring takes 0.1 s": measure.MACHINE_SECONDS,
             "at most 64 MiB a thread": ceilings.COPY_THREAD_BYTES / 2**20,
         },

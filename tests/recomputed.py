@@ -95,7 +95,7 @@ def recomputed(name: str) -> list[Rows]:
     return made if isinstance(made, list) else [made]
 
 
-def parts_of(expected: Any) -> list[Value | str]:
+def ceil_div(expected: Any) -> list[Value | str]:
     """What a function of a table gives for a cell, as a list."""
     whole = expected if isinstance(expected, list) else [] if expected is None else [expected]
     return [part if isinstance(part, str | Value) else Value(part) for part in whole]
@@ -118,7 +118,7 @@ def compare(pages: Mapping[str, str]) -> tuple[list[Cell], list[str]]:
             if table.head != head or len(table.rows) != len(rows) or sizes != {len(head)}:
                 wrong.append(f"{name}: {len(table.rows)} rows of {table.head}, recomputed {len(rows)} of {head}")
                 continue
-            cells += [Cell(table, i, j, parts_of(one)) for i, row in enumerate(rows) for j, one in enumerate(row)]
+            cells += [Cell(table, i, j, ceil_div(one)) for i, row in enumerate(rows) for j, one in enumerate(row)]
     return cells, wrong
 
 

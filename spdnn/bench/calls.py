@@ -26,7 +26,7 @@ from spdnn.core import closeness
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.network import Network
-from spdnn.core.resources import available_bytes
+from spdnn.core.resources import CALLS_SHARE, available_bytes
 from spdnn.core.shown import plural
 from spdnn.engines import oracle
 from spdnn.formats import onnx_files
@@ -35,11 +35,11 @@ from spdnn.formats.tensors import NpzArchive
 from spdnn.ops.onnx_trial import FORMS, UNKNOWN
 from spdnn.runs.records.operation_record import OperationRecord
 
-CALLS = 4  # of a turn, at least
+LEAST_CALLS = 4  # of a turn, at least
 PACE = Pace(5, 200, warm=True, wait_for_idle=True)
 LAYERS = "it is compared on chains of pruned layers alone, and this model is none"
-SHARE = 0.5  # of the free memory, for the inputs and what the oracle makes of them
-TOLERANCE, ROUNDINGS = 1e-4, 4  # of the largest value of an output; at least so many roundings of its type
+# How far an output may be off: of its largest value, and at least so many roundings of its type.
+OUTPUT_TOLERANCE, OUTPUT_ROUNDINGS = 1e-4, 4
 
 
 class NetworkCase:
@@ -97,7 +97,7 @@ class OnnxCase:
 
     reference = "ONNX Runtime without optimisations"
     rule = (
-        f"every value within {TOLERANCE:g} of the largest of its output, or {FORMS} times what ONNX Runtime's "
+        f"every value within {OUTPUT_TOLERANCE:g} of the largest of its output, or {FORMS} times what ONNX Runtime's "
         "optimisations change, by ONNX Runtime without optimisations; whole numbers equal"
     )
     inputs, work = 16, (0, 0)
@@ -145,7 +145,7 @@ class OnnxCase:
         with np.errstate(invalid="ignore"):  # of infinities, which are not looked at
             largest, changed = closeness.largest(expected), closeness.largest(expected - other)
         self.spread = max(self.spread, changed / largest if largest else 0.0)
-        part = max(TOLERANCE, ROUNDINGS * float(np.finfo(expected.dtype).eps))
+        part = max(OUTPUT_TOLERANCE, OUTPUT_ROUNDINGS * float(np.finfo(expected.dtype).eps))
         return np.full(expected.shape, max(part * largest, FORMS * changed))
 
     def _feed(self, batch: int, call: int) -> dict[str, np.ndarray]:
@@ -245,7 +245,7 @@ def _compare(
     case: Case, batch: int, comparison: ComparisonSettings, models: dict[str, Entrant]
 ) -> tuple[list[OperationRecord], dict[str, str]]:
     """(the records of one number of inputs, why other models have none)."""
-    calls = list(case.calls(batch, max(CALLS, case.inputs // batch)))
+    calls = list(case.calls(batch, max(LEAST_CALLS, case.inputs // batch)))
     judge = Judge(calls, case.reference, case.rule)
     makers = {name: partial(Turn, model.program, calls) for name, model in models.items()}
     try:
@@ -276,7 +276,7 @@ def draw_rows(count: int, neurons: int, zeros: float) -> np.ndarray:
 
 def _check_memory(network: Network, count: int) -> None:
     needed, free = 8 * count * (4 * network.width + 4 * network.outputs), available_bytes()
-    if free is not None and needed > SHARE * free:
+    if free is not None and needed > CALLS_SHARE * free:
         raise InputError(
             f"{count} inputs of this network need about {needed:,} bytes to be verified; {free:,} are free"
         )

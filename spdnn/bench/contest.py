@@ -23,6 +23,8 @@ from spdnn.core.safe_open import brief
 from spdnn.core.turns import wait_for_idle
 from spdnn.runs import measure
 
+CONTEST_SEED = 0  # of what a comparison draws: features, weights of models, the outputs that are verified
+
 
 @dataclass(frozen=True)
 class ComparisonSettings:

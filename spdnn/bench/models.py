@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from spdnn.bench.contest import ComparisonSettings, Entrant, Pace, contest
+from spdnn.bench.contest import CONTEST_SEED, ComparisonSettings, Entrant, Pace, contest
 from spdnn.bench.libraries.base import TimedProgram
 from spdnn.bench.libraries.ours import stay_awake
 from spdnn.bench.libraries.registry import check_operations, libraries_here
@@ -21,19 +21,17 @@ from spdnn.bench.products import compare_products
 from spdnn.bench.records import Task, model_problem, operation_records
 from spdnn.core import provenance
 from spdnn.core.errors import SpdnnError, unknown
-from spdnn.core.resources import available_bytes
+from spdnn.core.resources import COMPARISON_SHARE, available_bytes
 from spdnn.ops import dlmc
-from spdnn.ops.models.arithmetic import TOLERANCE, difference
+from spdnn.ops.models.arithmetic import ARITHMETIC_TOLERANCE, difference
 from spdnn.ops.problems import ShapeProblem, problems
 from spdnn.runs.records.operation_record import OperationProblem, OperationRecord, Verification
 
 ARITHMETICS = {"sparse": "ours", "dense": "dense", "stored": "dense"}  # and the kind of program of each in a record
-RULE = f"largest difference between arithmetics <= {TOLERANCE:g} of the largest output"
-MEMORY_SHARE = 0.7  # of what is free: `stored` keeps the scores of all heads
+RULE = f"largest difference between arithmetics <= {ARITHMETIC_TOLERANCE:g} of the largest output"
 PRESETS = ("small", "medium", "paper")
 IMAGES = 4
 PACE = Pace(2, 50, wait_for_idle=True)
-SEED = 0
 
 
 class ReadyModel(NamedTuple):
@@ -145,7 +143,7 @@ def compare_model(name: str, comparison: ComparisonSettings) -> list[OperationRe
     def judge(_: str, entrant: Entrant, out: np.ndarray) -> float:
         if not sparse:
             sparse.append(out)
-        apart = difference(sparse[0], out) / TOLERANCE
+        apart = difference(sparse[0], out) / ARITHMETIC_TOLERANCE
         if not apart <= 1:
             raise SpdnnError(
                 f"model {name}: sparse and dense arithmetic differ by {apart:.3g} times what rounding explains"
@@ -170,10 +168,10 @@ def _transformer(preset: str, threads: int, images: int = IMAGES) -> ReadyModel:
     from spdnn.ops.models.transformer import Transformer
 
     config = configurations[preset]
-    model = Transformer(config, SEED)
-    tokens = np.random.default_rng(SEED).integers(0, config.vocabulary, config.sequence)
+    model = Transformer(config, CONTEST_SEED)
+    tokens = np.random.default_rng(CONTEST_SEED).integers(0, config.vocabulary, config.sequence)
     operands = 4 * config.sequence * (7 * config.width + config.vocabulary)
-    room = MEMORY_SHARE * (available_bytes() or 0)
+    room = COMPARISON_SHARE * (available_bytes() or 0)
     problem = _problem(
         config, "transformer", f"{preset} {config.sequence} tokens", config.sequence, model.mask.nnz,
         rows=config.sequence, batch_columns=config.depth, batch=config.heads,
@@ -195,9 +193,9 @@ def _mobilenet(preset: str, threads: int, images: int = IMAGES) -> ReadyModel:
     from spdnn.ops.models.mobilenet import MobileNet
 
     config = configurations[preset]
-    model = MobileNet(config, SEED)
+    model = MobileNet(config, CONTEST_SEED)
     shape = images, 3, config.size, config.size
-    x = np.random.default_rng(SEED).standard_normal(shape, dtype=np.float32)
+    x = np.random.default_rng(CONTEST_SEED).standard_normal(shape, dtype=np.float32)
     sparse = [layer for layer in model.pointwise if hasattr(layer, "nnz")]
     entries, nonzeros = sum(layer.shape[0] * layer.shape[1] for layer in sparse), sum(layer.nnz for layer in sparse)
     operands = 4 * images * max(config.channels) * (config.size // 2) ** 2
@@ -217,4 +215,4 @@ MODELS = {"transformer": _transformer, "mobilenet": _mobilenet}
 def _problem(config: Any, *sizes: Any, **others: Any) -> OperationProblem:
     """The part `problem` of a model's records; of a Transformer, the mask, of MobileNet all pruned weights in a row."""
     content = hashlib.sha256(repr(config).encode()).hexdigest()
-    return model_problem(*sizes, content, set="models", origin="generated", seed=SEED, **others)
+    return model_problem(*sizes, content, set="models", origin="generated", seed=CONTEST_SEED, **others)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from spdnn.bench.contest import ComparisonSettings, Entrant, Pace, contest, usable
+from spdnn.bench.contest import CONTEST_SEED, ComparisonSettings, Entrant, Pace, contest, usable
 from spdnn.bench.engines.library import Library
 from spdnn.bench.engines.session import upper_bound
 from spdnn.bench.libraries.base import TimedProgram
@@ -45,7 +45,6 @@ ONE_LAYER = "one layer, features in the engine's layout"
 DEPTH = 20  # of the network that a layer is taken from
 FEATURE_BYTES = 1 << 26  # of one layer's features, by default: past every cache
 LAYER_PACE = Pace(3, math.inf)
-SEED = 0  # of the random features
 
 
 class LibraryLayer(TimedProgram):
@@ -135,8 +134,8 @@ def compare_layers(
         k = formula.block
         network = MemoryNetwork([formula.layer(k)], {**formula.description, "layer": k + 1})
         size = count or max(layouts.TILES[-1], FEATURE_BYTES // (4 * neurons))
-        rows = np.random.default_rng(SEED).random((size, neurons), dtype=np.float32)
-        inputs = Inputs(rows, description={"source": "random", "seed": SEED, "low": 0.0, "high": 1.0}).owned()
+        rows = np.random.default_rng(CONTEST_SEED).random((size, neurons), dtype=np.float32)
+        inputs = Inputs(rows, description={"source": "random", "seed": CONTEST_SEED, "low": 0.0, "high": 1.0}).owned()
         yield _compare_layer(network, inputs, comparison)
 
 

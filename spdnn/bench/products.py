@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from spdnn.bench.contest import ComparisonSettings, Pace, contest, digest
+from spdnn.bench.contest import CONTEST_SEED, ComparisonSettings, Pace, contest, digest
 from spdnn.bench.libraries.base import OURS, Product
 from spdnn.bench.libraries.numpy import blas_threads
 from spdnn.bench.libraries.ours import OurProductInOrder, stay_awake
@@ -25,7 +25,7 @@ from spdnn.bench.records import Task, operation_records
 from spdnn.core import closeness, safe_open
 from spdnn.core.errors import InputError, SpdnnError
 from spdnn.core.network import sum_duplicates
-from spdnn.core.resources import available_bytes
+from spdnn.core.resources import COMPARISON_SHARE, available_bytes
 from spdnn.core.safe_open import existing
 from spdnn.formats import matrices
 from spdnn.ops import SparseMatrix, oracle
@@ -36,9 +36,7 @@ from spdnn.runs.records.operation_record import DlmcMatrix, OperationProblem, Op
 
 PACE = Pace(3, 100, warm=True, each=5, wait_for_idle=True)
 MEMORY_COPIES = 4  # of what one problem holds in its programs, at most, of dense operands and matrices
-MEMORY_SHARE = 0.8  # of what is free
 MULTIPLY_ADDS = 4e7  # that the reference may go through on one problem, in each of two passes
-SEED = 0  # of the sample
 TERMS = {"spmm": "nonzeros of the row", "sddmm": "columns of the operands"}  # of a sum
 
 
@@ -146,7 +144,7 @@ def _check_memory(product: Product) -> None:
     rows, inner = product.topology.shape
     needed = MEMORY_COPIES * (4 * rows * inner + product.operand_bytes + 12 * product.topology.nnz)
     free = available_bytes()
-    if free is not None and needed > MEMORY_SHARE * free:
+    if free is not None and needed > COMPARISON_SHARE * free:
         raise InputError(
             f"{product.operation} of {rows} x {inner} with {product.width} columns needs about {needed:,} bytes, its "
             f"dense product included, and {free:,} are free: take fewer columns, or a smaller matrix"
@@ -156,8 +154,8 @@ def _check_memory(product: Product) -> None:
 class ProductTruth:
     """What the output of a product must be, worked out once for all programs.
 
-    Of a product that is too large, whole columns of the output (of sddmm, nonzeros) are drawn with SEED, the first and
-    the last among them; all other columns are compared in one sum with random signs for each row.
+    Of a product that is too large, whole columns of the output (of sddmm, nonzeros) are drawn by CONTEST_SEED, the
+    first and the last among them; all other columns are compared in one sum with random signs for each row.
     """
 
     def __init__(self, product: Product):
@@ -174,7 +172,7 @@ class ProductTruth:
         lengths, first = topology.lengths, product.first
         self.expected = _expected(oracle.spmm, topology, values, first[:, self.kept], lengths[:, None])
         if self.sampled:
-            self.signs = np.random.default_rng(SEED).choice((-1.0, 1.0), product.width)
+            self.signs = np.random.default_rng(CONTEST_SEED).choice((-1.0, 1.0), product.width)
             right = oracle.spmm(topology, values, (first.astype(np.float64) @ self.signs)[:, None])[:, 0]
             magnitude = oracle.spmm(topology, abs(values), abs(first.astype(np.float64)).sum(axis=1)[:, None])[:, 0]
             self.sums = right, oracle.tolerance(magnitude, lengths) * (1 + product.width * 2.0**-50)
@@ -192,7 +190,7 @@ class ProductTruth:
                 f"program {name} gave a wrong output of {self.product.operation}: an error of {worst:.3g} times its "
                 "tolerance"
             )
-        seed = SEED if self.sampled else None
+        seed = CONTEST_SEED if self.sampled else None
         return Verification(out.size, actual.size if out.size else 0, seed, rule, worst, digest(out))
 
 
@@ -202,5 +200,5 @@ def _expected(compute: Callable, places: Any, left: Any, right: Any, terms: Any)
 
 
 def _sample(whole: int, part: int) -> np.ndarray:
-    drawn = np.random.default_rng(SEED).choice(np.arange(1, whole - 1), part - 2, replace=False)
+    drawn = np.random.default_rng(CONTEST_SEED).choice(np.arange(1, whole - 1), part - 2, replace=False)
     return np.sort(np.concatenate(([0], drawn, [whole - 1])))

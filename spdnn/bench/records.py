@@ -17,7 +17,7 @@ from spdnn.engines.registry import engine
 from spdnn.runs import measure
 from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.files import now, seal_record
-from spdnn.runs.records.operation_record import SCHEMA, VERSION, OperationProblem, OperationRecord, Program
+from spdnn.runs.records.operation_record import OPERATION_VERSION, SCHEMA, OperationProblem, OperationRecord, Program
 
 MACHINE_AGE = 10.0  # seconds that a measurement of the machine counts
 
@@ -68,9 +68,9 @@ def operation_records(
     created, environment = now(), Environment(**provenance.environment(comparison.command, gpu))
     records = [
         OperationRecord(
-            schema=SCHEMA, version=VERSION, created=created, comparison=comparison.identity, operation=task.operation,
-            problem=task.problem, threads=comparison.threads, machine=machine, environment=environment,
-            case=f"{task.case}.{program.name}.{where}",
+            schema=SCHEMA, version=OPERATION_VERSION, created=created, comparison=comparison.identity,
+            operation=task.operation, problem=task.problem, threads=comparison.threads, machine=machine,
+            environment=environment, case=f"{task.case}.{program.name}.{where}",
             program=Program(program.name, program.kind, program.version, program.threads_used, program.notes),
             prepare_seconds=[entrant.prepare_seconds], seconds=entrant.seconds,
             useful_operations=2 * useful, multiply_adds=whole if program.kind == DENSE else useful,

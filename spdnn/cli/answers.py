@@ -7,17 +7,18 @@ import numpy as np
 
 from spdnn.cli import arguments
 from spdnn.cli.terminal import show
+from spdnn.core.closeness import LAYERS_TOLERANCE
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
 from spdnn.core.files import write_text
 from spdnn.core.network import Network
 from spdnn.core.result import Result
 from spdnn.core.table import NUMBER, Column, Table
-from spdnn.runs.records.result import MOST_CLASSES, Accuracy
+from spdnn.runs.records.result import MOST_RECORDED, Accuracy
 from spdnn.runs.verify import classes
 from spdnn.runs.verify.classes import Agreement, Scores
 
-SHOWN = 16  # classes of which the whole confusion matrix is printed
+SHOWN_CLASSES = 16  # classes of which the whole confusion matrix is printed
 MIXED = 10  # of more classes: the pairs that are taken for each other most often
 MISTAKES = Table(
     "Mistakes",
@@ -49,7 +50,7 @@ def add(command) -> None:
         "--tolerance",
         type=lambda text: arguments.number(text, float, lambda n: 0 <= n < np.inf, "a number from 0, such as 1e-5"),
         metavar="T",
-        help=f"largest difference from the reference, relative to its largest output (default: {classes.TOLERANCE:g})",
+        help=f"largest difference from the reference, relative to its largest output (default: {LAYERS_TOLERANCE:g})",
     )
     group.add_argument("--json", metavar="answers.json", help="also write the result as JSON")
 
@@ -66,7 +67,7 @@ class Answers:
         if args.tolerance is not None and not args.reference:
             raise InputError("--tolerance is for --reference; give --reference out.npy too")
         self._chosen, self._names = args, None
-        self._tolerance = classes.TOLERANCE if args.tolerance is None else args.tolerance
+        self._tolerance = LAYERS_TOLERANCE if args.tolerance is None else args.tolerance
         self._labels = read_labels(args.labels) if args.labels else None
         matrix = read_matrix(args.reference) if args.reference else None
         self._reference = matrix if matrix is None or isinstance(matrix, np.ndarray) else matrix.toarray()
@@ -108,7 +109,7 @@ class Answers:
             return None
         scores = self.scores = classes.score(result, self._labels)
         digest = hashlib.sha256(np.ascontiguousarray(self._labels)).hexdigest()
-        confusion = scores.confusion.tolist() if scores.classes <= MOST_CLASSES else None
+        confusion = scores.confusion.tolist() if scores.classes <= MOST_RECORDED else None
         return Accuracy(digest, scores.hits(1), confusion)
 
     def judge(self, result: Result) -> str | None:
@@ -163,7 +164,7 @@ def _print_scores(scores: Scores, names: list[str] | None) -> None:
         return
     words = names or [str(number) for number in range(scores.classes)]
     confusion = scores.confusion
-    if scores.classes <= SHOWN:
+    if scores.classes <= SHOWN_CLASSES:
         counts = [Column(word, lambda row, k=k: int(confusion[row, k]), NUMBER) for k, word in enumerate(words)]
         print("confusion   inputs by label (row) and predicted class (column)")
         show(Table("Confusion", [Column("label", lambda row: words[row]), *counts]), range(scores.classes))

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from spdnn.core.errors import InputError
 from spdnn.core.fields import descriptions
 from spdnn.core.files import check_outputs, check_target
-from spdnn.core.request import ALL_EDGES, LARGEST, ORACLE_EDGES, ORACLE_SPEED, READING, RunRequest
+from spdnn.core.request import ALL_EDGES, LARGEST_COUNT, ORACLE_EDGES, ORACLE_SPEED, READING, RunRequest
 from spdnn.core.threads import threads as threads
 from spdnn.engines.registry import nondefault_settings, settings_types
 
@@ -35,7 +35,7 @@ def number(text: str, kind: type, fits: Callable[[float], bool], allowed: str) -
 
 def positive(text: str) -> int:
     """An integer from 1 to LARGEST."""
-    return number(text, int, lambda n: 1 <= n <= LARGEST, f"an integer from 1 to {LARGEST:,}")
+    return number(text, int, lambda n: 1 <= n <= LARGEST_COUNT, f"an integer from 1 to {LARGEST_COUNT:,}")
 
 
 def positives(text: str) -> list[int]:
@@ -46,7 +46,7 @@ def positives(text: str) -> list[int]:
 def size(text: str) -> int:
     """Bytes: a number, or one with k, M, G, T (powers of 1000) or Ki, Mi, Gi, Ti (of 1024), B optional."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
-    if not match or match[2] not in _UNITS or not 1 <= float(match[1]) < LARGEST**2:
+    if not match or match[2] not in _UNITS or not 1 <= float(match[1]) < LARGEST_COUNT**2:
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of bytes, such as 8000000000, 8GB or 7.5GiB")
     return int(float(match[1]) * _UNITS[match[2]])
 

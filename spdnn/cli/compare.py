@@ -25,7 +25,7 @@ EPILOG = """\
 exit status: 0 compared, 1 nothing to compare (or, with --fail-slower, a pair is slower), 2 an error
 """
 RECORDS = "record file (.json, or .jsonl with one per line), folder of them, or results/ of a workflow"
-MOST_LISTED = 10  # records of one set alone
+LISTED_RECORDS = 10  # records of one set alone
 DIRECTION = "A/B, of median seconds, is how many times as fast B is: above 1, B is faster."
 DAYS = "Samples of one run do not show how runs on different days differ: before believing a small ratio, repeat both."
 KINDS = {FASTER: "good", SLOWER: "bad"}  # colours of verdicts
@@ -208,4 +208,4 @@ def _alone(comparison: Comparison, sides: Sequence[tuple[str, int, list[str]]]) 
 
 
 def _join_names(names: Sequence[str]) -> str:
-    return listed([_clean(name, 1000) for name in names], MOST_LISTED, "; ")
+    return listed([_clean(name, 1000) for name in names], LISTED_RECORDS, "; ")

@@ -48,9 +48,11 @@ def add(command) -> None:
 
 
 def _seconds(text: str) -> float:
-    from spdnn.engines.cpu.ceilings import LONGEST
+    from spdnn.core.limits import LONGEST_MEASURING
 
-    return arguments.number(text, float, lambda n: 0 < n <= LONGEST, f"a number above 0 and at most {LONGEST:g}")
+    return arguments.number(
+        text, float, lambda n: 0 < n <= LONGEST_MEASURING, f"a number above 0 and at most {LONGEST_MEASURING:g}"
+    )
 
 
 def _info(args) -> None:

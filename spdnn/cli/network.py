@@ -10,7 +10,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.network import Header
 from spdnn.core.request import reading
 
-SHOWN = 6  # of the first layers
+SHOWN_LAYERS = 6  # of the first layers
 TEXT = (".tsv", ".tsv.gz")  # how names of official text end
 
 
@@ -128,9 +128,9 @@ def _info(args) -> None:
     for name, value in rows.items():
         print(f"{name:<16} {value}")
     for k, header in enumerate(headers, 1):
-        if k <= SHOWN or k == len(headers):
+        if k <= SHOWN_LAYERS or k == len(headers):
             print(f"{f'layer {k}':<16} {_describe(header)}")
-        elif k == SHOWN + 1:
+        elif k == SHOWN_LAYERS + 1:
             print("...")
 
 

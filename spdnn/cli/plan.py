@@ -27,9 +27,9 @@ from spdnn.runs.records.cases import record_files
 if TYPE_CHECKING:
     from spdnn.engines.taskgraph.simulation import TaskCosts
 
-MOST_RANKS, MOST_INPUTS, MOST_DEVICES = 10**6, 10**12, 4096
+PLANNED_RANKS, PLANNED_INPUTS, PLANNED_DEVICES = 10**6, 10**12, 4096  # that a plan takes at most
 DEVICES = (1, 10, 100, 1000, 10000)
-TILE = 32  # inputs computed together, where no record has a number
+USUAL_TILE = 32  # inputs computed together, where no record has a number
 LATENCY, BANDWIDTH = 2e-6, 1e10  # of messages: seconds, bytes a second
 OF_RANKS = ("partition", "per_node", "memory")  # options that a cut does not take
 RATES = ("edges_per_second", "copy_bandwidth")
@@ -89,9 +89,9 @@ def add(plan) -> None:
         "records", nargs="*", metavar="RECORD", help="run record of one rank, which calibrates the prediction, and "
         "others to compare with theirs: of several ranks, more threads, schedules of the task graph"
     )  # fmt: skip
-    plan.add_argument("--devices", type=_counts(MOST_RANKS), metavar="LIST", help="numbers of devices, joined by "
+    plan.add_argument("--devices", type=_counts(PLANNED_RANKS), metavar="LIST", help="numbers of devices, joined by "
                       "commas (default: 1,10,100,1000,10000); with --cut one, for each rank (default: 1)")  # fmt: skip
-    plan.add_argument("--inputs", "--count", type=_counts(MOST_INPUTS), metavar="LIST", help="numbers of inputs, "
+    plan.add_argument("--inputs", "--count", type=_counts(PLANNED_INPUTS), metavar="LIST", help="numbers of inputs, "
                       "joined by commas; with --cut one number (default: as in the record, or 60000)")  # fmt: skip
     plan.add_argument(
         "--latency", type=arguments.above_zero, metavar="S", help="seconds that a message takes (default: 2e-6)"
@@ -273,8 +273,8 @@ def _read_problem(args, records: list, devices: int) -> Problem:
     """The problem that the arguments name, with its costs on so many devices."""
     from spdnn.engines.costs.costs import MessageCosts
 
-    if devices > MOST_DEVICES:
-        raise InputError(f"{devices} devices: at most {MOST_DEVICES:,}")
+    if devices > PLANNED_DEVICES:
+        raise InputError(f"{devices} devices: at most {PLANNED_DEVICES:,}")
     if len(records) > 1:
         raise InputError(f"{len(records)} records: a cut is calibrated by one")
     if (args.layers is None) != (args.neurons is None):
@@ -315,7 +315,7 @@ def _by_hand(args, messages) -> Problem:
             "streamed, --copy-bandwidth"
         )
     device = DeviceCosts(
-        (1 / args.edges_per_second,), 0.0, 0.0, tiles=(TILE,),
+        (1 / args.edges_per_second,), 0.0, 0.0, tiles=(USUAL_TILE,),
         copy_bytes_per_second=args.copy_bandwidth,
     )  # fmt: skip
     name, work, order, rows = _from_names(args)

@@ -9,7 +9,7 @@ from typing import Any
 
 from spdnn.core.table import COLOURS, PLAIN, Table
 
-NARROWEST = 40  # columns of a terminal that lines are made for
+NARROWEST_TERMINAL = 40  # columns of a terminal that lines are made for
 
 
 def has_colours() -> bool:
@@ -24,7 +24,7 @@ def colour_text(text: str, kind: str) -> str:
 
 def width() -> int | None:
     """The columns of the terminal; None where there is none, so that nothing is cut."""
-    return max(NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+    return max(NARROWEST_TERMINAL, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
 
 
 def show(table: Table, rows: Sequence[Any]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 NUMBERS = "biuf"  # kinds of NumPy types
+# Of the largest value: what sums of float32 in another order may differ by, after some layers.
+LAYERS_TOLERANCE = 1e-5
 
 
 def excess(found: Any, expected: Any, tolerance: Any, nan: bool = False) -> np.ndarray:

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-GRACE = 0.5  # seconds, after a signal, in which a process may end by itself
+SIGNAL_GRACE = 0.5  # seconds, after a signal, in which a process may end by itself
 STARTER = "SPDNN_ENDS_WITH"  # environment variable: the process (Process) that this one does not outlive
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -44,8 +44,8 @@ def clean_on_terminate(own: bool = False) -> Iterator[None]:
     of before are back.
 
     Args:
-        own: a signal ends the process with the block, and GRACE seconds after it in any case, whatever compiled code
-            it is in. It gets SIGTERM when the process that STARTER names ends.
+        own: a signal ends the process with the block, and SIGNAL_GRACE seconds after it in any case, whatever compiled
+            code it is in. It gets SIGTERM when the process that STARTER names ends.
     """
     global _state
 
@@ -131,7 +131,7 @@ def undone(action: Callable[[], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _enforce_end(numbers) -> Iterator[None]:
-    """After one of these signals, end the process with this block, or GRACE seconds later by a thread."""
+    """After one of these signals, end the process with this block, or SIGNAL_GRACE seconds later by a thread."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -162,7 +162,7 @@ def _watch(state: _Signals, reader: int, numbers: frozenset[int]) -> None:
         elif not (came := os.read(reader, 64)):
             break
         elif ending := numbers.intersection(came):
-            time.sleep(GRACE)
+            time.sleep(SIGNAL_GRACE)
             _end(state, min(ending))
     os.close(reader)
 

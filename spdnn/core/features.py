@@ -14,7 +14,7 @@ from spdnn.core.network import check_sparse, sum_duplicates
 from spdnn.core.numbers import check_whole, whole_or_none
 from spdnn.core.shown import WithRepr
 
-BITS, SPARSE = 1 << 29, 64  # bytes that sparse inputs may take as bits: so many, or so many for each nonzero
+BITS_BYTES, BITS_EACH = 1 << 29, 64  # bytes that sparse inputs may take as bits: so many, or so many for each nonzero
 
 
 class Inputs(WithRepr):
@@ -105,7 +105,7 @@ class Inputs(WithRepr):
             if sp.issparse(array):
                 rows: Any = sum_duplicates(array, sp.csr_array).astype(np.float32)
                 rows.eliminate_zeros()
-                small = rows.shape[0] * (rows.shape[1] + 7) // 8 <= max(BITS, SPARSE * rows.nnz)
+                small = rows.shape[0] * (rows.shape[1] + 7) // 8 <= max(BITS_BYTES, BITS_EACH * rows.nnz)
                 if (rows.data == 1).all() and rows.shape[0] and rows.shape[1] and small:
                     return cls(_pack_sparse(rows), rows.shape[1], None, description).owned()
                 return cls(rows, None, None, description)

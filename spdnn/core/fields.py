@@ -6,13 +6,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from spdnn.core.validation import END, LARGEST
+from spdnn.core.validation import END, LARGEST_INTEGER
 
 Claim = tuple[bool, str]  # (whether it holds, what is wrong if it does not)
 
-Count = Annotated[int, Meta(ge=0, le=LARGEST)]
-Positive = Annotated[int, Meta(ge=1, le=LARGEST)]
-Whole = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
+Count = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
+Positive = Annotated[int, Meta(ge=1, le=LARGEST_INTEGER)]
+Whole = Annotated[int, Meta(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)]
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Samples = Annotated[list[Seconds], Meta(min_length=1)]
 Part = Annotated[float, Meta(ge=0, le=1)]

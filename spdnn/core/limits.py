@@ -15,17 +15,18 @@ from spdnn.core.fields import Label, Positive, Rates, Record
 # measured in each thread's own processor time just after it, so that other processes do not lower them (measured: by
 # 6 % at most). What still may: work on the core's other hardware thread (halved) and the clock (20 %).
 # Bytes moved do not count here: a case that fits the caches moves them faster than memory would.
-TOLERANCE = 3
+LIMIT_FACTOR = 3
 BUSY = 0.1  # of cores x seconds: a machine that did more other work is called busy
 BEYOND = "a number above the machine's limit is a failure, not a record"
-EDGE_BYTES = 4  # an edge gathers one float32 for each input
+EDGE_LOAD_BYTES = 4  # an edge gathers one float32 for each input
 LOADS, MEMORY = "loads", "memory"
 # Of a GPU's L2 that features may take from one launch to the next: weights pass through it too, and it has two halves
 # on an H100. Nsight counts there, of DRAM, what is moved past this share within 5 % (tests/cuda/test_bytes_moved.py).
 L2_SHARE = 0.5
 # What no machine does by far, where a record does not tell what its own did: bytes that a thread, or a GPU, loads in a
 # second. A hundred times what two loads of 64 bytes a cycle give, and what the shared memories of today's GPUs give.
-THREAD_BYTES, DEVICE_BYTES = 1e14, 1e16
+THREAD_LOADS, DEVICE_LOADS = 1e14, 1e16
+LONGEST_MEASURING = 60.0  # seconds in which the limits of a machine may be measured
 ARCHITECTURE = "sm_"  # what the instruction set of a GPU begins with
 
 
@@ -91,14 +92,14 @@ def limit(machine: Machine, edges_computed: int, bytes_moved: int | None, bytes_
     Args:
         edges_computed: inputs x edges really computed.
         bytes_moved: read and written past the caches; None where they were not counted, and then only loads count.
-        bytes_loaded: that the edges gathered; None: EDGE_BYTES for each.
+        bytes_loaded: that the edges gathered; None: EDGE_LOAD_BYTES for each.
 
     Raises:
         InputError: a negative amount of work.
     """
     if edges_computed < 0 or (bytes_moved or 0) < 0:
         raise InputError(f"{edges_computed} edges and {bytes_moved} bytes: neither may be negative")
-    loaded = edges_computed * EDGE_BYTES if bytes_loaded is None else bytes_loaded
+    loaded = edges_computed * EDGE_LOAD_BYTES if bytes_loaded is None else bytes_loaded
     loads = loaded / machine.load_bytes_per_second
     memory = (bytes_moved or 0) / machine.copy_bytes_per_second
     return Limit(memory, MEMORY) if memory > loads else Limit(loads, LOADS)

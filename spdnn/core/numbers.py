@@ -2,12 +2,19 @@
 
 import numbers
 import operator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from spdnn.core.errors import InputError
 from spdnn.core.validation import quote
+
+Integers = TypeVar("Integers", int, np.ndarray)
+
+
+def ceil_div(number: Integers, part: Any) -> Integers:
+    """number / part rounded up, of an int or an array of integers: how many parts hold the number."""
+    return -(-number // part)
 
 
 def whole(value: Any) -> int | None:

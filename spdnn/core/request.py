@@ -16,10 +16,10 @@ from msgspec.structs import force_setattr
 from spdnn.core import challenge
 from spdnn.core.errors import InputError
 from spdnn.core.numbers import plain
+from spdnn.core.threads import MAX_THREADS
 from spdnn.core.validation import builtins, convert
 
-LARGEST = 10**9
-MAX_THREADS = 1024
+LARGEST_COUNT = 10**9  # of layers, inputs and other things of a request: a number beyond is a slip
 # Edges that the reference goes through in a second, on one core. A power of two: seconds become the same edges again.
 ORACLE_SPEED = 2.0**29
 ORACLE_EDGES = 1e9  # some 2 seconds
@@ -32,8 +32,8 @@ CHALLENGE_FIELDS = ("neurons", "source", "cache")  # of a network of the challen
 
 Path = Annotated[str, Meta(min_length=1, max_length=4096, extra={"metavar": "FILE"})]
 Truth = Annotated[str, Meta(min_length=1, max_length=4096, extra={"metavar": "official:N|oracle|FILE"})]
-Count = Annotated[int, Meta(ge=1, le=LARGEST)]
-Natural = Annotated[int, Meta(ge=0, le=LARGEST)]
+Count = Annotated[int, Meta(ge=1, le=LARGEST_COUNT)]
+Natural = Annotated[int, Meta(ge=0, le=LARGEST_COUNT)]
 Bytes = Annotated[int, Meta(ge=1, le=10**18, extra={"unit": "bytes"})]
 Names = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]*(,[a-z][a-z0-9-]*)*$(?!\n)", extra={"metavar": "LIST"})]
 Word = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]*$(?!\n)", extra={"metavar": "NAME"})]

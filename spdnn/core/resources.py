@@ -28,6 +28,16 @@ LIBRARY_BYTES, BLAS_BYTES, BLAS_CORES = 384 << 20, 84 << 20, 64
 # thread that loads it to the first. What that thread starts from then on inherits its core, but for OpenMP's threads.
 BINDING = "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"
 LIBGOMP = re.compile(r"/.*/libgomp[-.\w]*\.so[.\d]*$", re.ASCII)  # also a wheel's own: libgomp-24e2ab19.so.1.0.0
+# Parts of the free memory that one user of it may take. The rest is for what the process takes besides, and for what
+# other programs take meanwhile; the better a need is known beforehand, the larger its part.
+RUN_SHARE = 0.7  # a run without a limit: weights, features and outcomes, which are planned
+DEVICE_SHARE = 0.95  # of a device: features, when inputs and weights are there
+WEIGHTS_SHARE = 0.6  # of what the ranks of a node may hold: weights and inputs
+WINDOW_SHARE = 0.9  # of /dev/shm: the windows of weights that the ranks of a node share
+COMPARISON_SHARE = 0.8  # operands and outputs of what is compared, whose sizes follow from the problem
+CALLS_SHARE = 0.5  # inputs, references and models of calls, whose sizes are estimated
+WORKFLOW_SHARE = 0.75  # the limit of a run in a workflow, where little is free
+CEILING_SHARE = 0.25  # each array by which memory is measured
 NOT_LOADED = "failed to map segment", "annot allocate memory"  # what the loader says of a library
 
 

@@ -15,8 +15,8 @@ from spdnn.core.network import Network
 from spdnn.core.numbers import check_whole
 from spdnn.core.shown import WithRepr, plural
 
-BLOCK = 256  # rows handled at a time where a copy of all would take too much memory
-BLOCK_BYTES = 2 << 20  # of the block that carries values of some inputs to their rows, twice for their classes
+BLOCK_ROWS = 256  # rows handled at a time where a copy of all would take too much memory
+CARRIED_BYTES = 2 << 20  # of the block that carries values of some inputs to their rows, twice for their classes
 
 
 class RowStatistics(NamedTuple):
@@ -44,8 +44,8 @@ class RowStatistics(NamedTuple):
     def of(cls, rows: np.ndarray) -> "RowStatistics":
         """Of float32 or float64 rows (count, outputs), in NumPy."""
         result, weights = cls.empty(len(rows)), projection_weights(rows.shape[1]).astype(np.float64)
-        for start in range(0, len(rows), BLOCK):
-            part = slice(start, start + BLOCK)
+        for start in range(0, len(rows), BLOCK_ROWS):
+            part = slice(start, start + BLOCK_ROWS)
             block = rows[part].astype(np.float64)
             result.row_sum[part], result.row_projection[part] = block.sum(axis=1), block @ weights
         result.row_min[:], result.row_max[:] = (rows.min(axis=1, initial=np.inf), rows.max(axis=1, initial=-np.inf))
@@ -84,7 +84,7 @@ class KeptInputs:
     def nbytes(self, inputs: int, outputs: int) -> int:
         """Bytes that the values take at most: those of the batches, of all together, and a block."""
         count = np.size(self.of) if isinstance(self.of, np.ndarray) else inputs
-        return 8 * min(count, inputs) * outputs + max(BLOCK_BYTES, 8 * outputs) if self else 0
+        return 8 * min(count, inputs) * outputs + max(CARRIED_BYTES, 8 * outputs) if self else 0
 
 
 class LayerWork(NamedTuple):
@@ -284,8 +284,8 @@ class Result(WithRepr):
             raise InputError(f"the {k} largest asked for; the last layer has {self.outputs}")
         neurons = np.tile(np.arange(k), (self.inputs, 1))
         values = np.zeros((self.inputs, k), np.float32)
-        for start in range(0, self.alive.size, BLOCK):
-            rows, part = self.alive[start : start + BLOCK], self._kept_numbers()[start : start + BLOCK]
+        for start in range(0, self.alive.size, BLOCK_ROWS):
+            rows, part = self.alive[start : start + BLOCK_ROWS], self._kept_numbers()[start : start + BLOCK_ROWS]
             neurons[rows] = np.argsort(-part, axis=1, kind="stable")[:, :k]
             values[rows] = np.take_along_axis(part, neurons[rows], axis=1)
         return neurons, values
@@ -396,7 +396,7 @@ class LastLayer:
             position: int64, where each of the inputs goes; None: they stay in their order.
         """
         values, first = np.empty((sum(batch.alive.size for batch in batches), self.outputs), np.float32), 0
-        most = max(1, BLOCK_BYTES // (8 * self.outputs))
+        most = max(1, CARRIED_BYTES // (8 * self.outputs))
         for batch in batches:
             assert batch.values is not None
             for start in range(0, batch.row_of.size, most):

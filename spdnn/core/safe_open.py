@@ -23,13 +23,13 @@ from spdnn.core.errors import InputError, SpdnnError
 URL = re.compile(r"[a-z][a-z0-9+.-]+:(?=/)", re.IGNORECASE)
 GZIP = b"\x1f\x8b"
 PIECE = 1 << 20  # bytes unpacked at a time
-MOST = 1 << 34  # bytes of a file, or a member of an archive, that is read whole
+LARGEST_WHOLE = 1 << 34  # bytes of a file, or a member of an archive, that is read whole
 TEXT = 1 << 30  # bytes of a table, a list or records
-# Gzip packs zeros a thousand times; text of weights or images, some ten times. What is packed may hold SMALL bytes,
-# and beyond that RATIO times its own.
-RATIO, SMALL = 256, 1 << 25
+# Gzip packs zeros a thousand times; text of weights or images, some ten times. What is packed may hold
+# SMALL_UNPACKED bytes, and beyond that UNPACKED_RATIO times its own.
+UNPACKED_RATIO, SMALL_UNPACKED = 256, 1 << 25
 MEMBERS = 1 << 17  # of an archive
-LONGEST = 100  # characters of what a library says
+LONGEST_REASON = 100  # characters of what a library says
 
 
 @contextlib.contextmanager
@@ -113,11 +113,11 @@ def releasing() -> Iterator[None]:
 
 
 def brief(error: BaseException) -> str:
-    """What an error says, in at most LONGEST printable characters of one line."""
+    """What an error says, in at most LONGEST_REASON printable characters of one line."""
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
     if isinstance(error, UnicodeDecodeError):
         said = f"it is no text: byte {error.object[error.start]:#04x} at {error.start}"
-    return "".join(c if c.isprintable() else "?" for c in hide_secrets(said)[:LONGEST])
+    return "".join(c if c.isprintable() else "?" for c in hide_secrets(said)[:LONGEST_REASON])
 
 
 def listing(folder: Path) -> list[Path]:
@@ -175,7 +175,7 @@ def beginning(path) -> bytes:
 
 def most_unpacked(size: int) -> int:
     """The bytes that `size` packed bytes may hold."""
-    return max(SMALL, RATIO * size)
+    return max(SMALL_UNPACKED, UNPACKED_RATIO * size)
 
 
 @contextlib.contextmanager
@@ -240,7 +240,7 @@ def open_file(path, most: int | None = None, any_name: bool = False) -> Iterator
         yield io.BufferedReader(LimitedStream(gzip.GzipFile(fileobj=raw), limit, path), 1 << 18)
 
 
-def whole(path, most: int = MOST, any_name: bool = False) -> bytes:
+def whole(path, most: int = LARGEST_WHOLE, any_name: bool = False) -> bytes:
     """All bytes of a file, unpacked when it is gzip; at most so many. Arguments and errors as of `opened`."""
     with open_file(path, most, any_name) as stream:
         if not isinstance(stream.raw, io.FileIO):

@@ -14,7 +14,7 @@ from spdnn.core.network import check_sparse
 from spdnn.core.shown import plural
 from spdnn.core.validation import quote
 
-MOST_DRAWN = 1 << 26  # numbers of an input
+MOST_NUMBERS = 1 << 26  # that are drawn for an input at most
 
 
 class ModelInput(NamedTuple):
@@ -157,7 +157,7 @@ class Signature:
                 size if isinstance(size, int) else sizes.get(size, other)
                 for size, other in zip(shape, free, strict=True)
             ]
-            if math.prod(drawn) > MOST_DRAWN:
+            if math.prod(drawn) > MOST_NUMBERS:
                 return None
             numbers = random.standard_normal(drawn) if dtype.kind == "f" and math.prod(drawn) else np.zeros(drawn)
             sample[name] = numbers.astype(dtype)

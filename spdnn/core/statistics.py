@@ -15,7 +15,7 @@ from spdnn.core.errors import InputError
 RESAMPLES = 10_000
 RESAMPLED_AT_ONCE = 1_000_000  # numbers in memory while resampling
 CONFIDENCE = 0.95  # of the interval in a record
-FEW = 64  # samples: up to so many, what was drawn is kept, at most RESAMPLES bytes for each sample
+FEW_SAMPLES = 64  # samples: up to so many, what was drawn is kept, at most RESAMPLES bytes for each sample
 KEPT = 64  # sizes for which it is kept
 
 
@@ -102,7 +102,7 @@ def as_samples(samples_seconds: Sequence[float]) -> np.ndarray:
 
 def _medians(samples: np.ndarray, seed: int | tuple[int, int]) -> np.ndarray:
     """float64 (RESAMPLES,): the medians of resamples of these samples (float64)."""
-    if samples.size <= FEW:
+    if samples.size <= FEW_SAMPLES:
         return _medians_of_few(samples, seed)
     random, medians = np.random.default_rng(seed), np.empty(RESAMPLES)
     step = max(1, RESAMPLED_AT_ONCE // samples.size)  # the numbers drawn do not depend on it

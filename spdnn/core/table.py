@@ -18,8 +18,8 @@ from spdnn.core.shown import RATES, printable, significant, size, time, unit_of_
 
 NOTHING = "–"  # what a cell without a value shows
 GAP = "  "  # between columns of a terminal
-NARROWEST = 12  # columns of a terminal that a column of texts has at least
-LONGEST = 2000  # characters of a text
+NARROWEST_COLUMN = 12  # columns of a terminal that a column of texts has at least
+LONGEST_TEXT = 2000  # characters of a text
 COLOURS = {"good": "\x1b[32m", "bad": "\x1b[31m"}  # of a terminal, by the kind of a phrase
 PLAIN = "\x1b[0m"
 CODE = r"\x1b\[\d+m"  # of a colour
@@ -91,7 +91,7 @@ def plain(phrase: Phrase, rates: tuple[float, str] = RATES[0], colours: bool = F
         case None:
             return ""
         case str():
-            return printable(phrase, LONGEST)
+            return printable(phrase, LONGEST_TEXT)
         case int() | float():
             return significant(phrase)
         case Number():
@@ -217,7 +217,7 @@ class Table:
         texts = [k for k, column in enumerate(columns) if not column.unit]
         while width and sum(sizes) + len(GAP) * (len(sizes) - 1) > width:
             widest = max(texts, key=sizes.__getitem__, default=0)
-            if sizes[widest] <= NARROWEST:
+            if sizes[widest] <= NARROWEST_COLUMN:
                 break
             sizes[widest] -= 1
         out = []

@@ -12,6 +12,8 @@ from spdnn.core.errors import InputError
 from spdnn.core.resources import most_threads, usable_cores, use_all_cores
 from spdnn.core.shown import plural
 
+MAX_THREADS = 1024  # of a rank: a number beyond is a slip
+
 PACKAGE = __name__.partition(".")[0]
 Item, Result = TypeVar("Item"), TypeVar("Result")
 

@@ -18,7 +18,7 @@ from spdnn.core.statistics import Interval, ratios
 # time to a tick, up to 10 ms, so a check is longer.
 REST, LONGEST_REST, IDLE = 0.015, 0.5, 0.1
 STEADY = 1.25  # times its fastest turn, that a program may take in a round that counts
-TURN, CALLS = 0.02, 2  # seconds of a turn, and timed calls, at least; one call where that takes the turn's time
+TURN, LEAST_TIMED = 0.02, 2  # seconds of a turn, and timed calls, at least; one call where that takes the turn's time
 
 
 class Timed(NamedTuple):
@@ -88,7 +88,7 @@ def _turn(call: Callable[[], Any]) -> float:
     call()
     times: list[float] = []
     begun = end = time.perf_counter()
-    while end - begun < TURN or (len(times) < CALLS and end - begun < CALLS * TURN):
+    while end - begun < TURN or (len(times) < LEAST_TIMED and end - begun < LEAST_TIMED * TURN):
         call()
         before, end = end, time.perf_counter()
         times.append(end - before)

@@ -15,13 +15,13 @@ from spdnn.core import safe_open
 from spdnn.core.addresses import hide_secrets
 from spdnn.core.errors import InputError
 
-LARGEST = 2**63 - 1  # of any whole number
+LARGEST_INTEGER = 2**63 - 1  # of any whole number
 WHOLE = re.compile(r"\d{1,18}", re.ASCII)  # the text of one, which fits; Python reads no text past 4,300 digits
 END = r"(?!\n)"  # after the $ of a pattern, which Python allows before a last line break
-DEEPEST = 500  # lists and objects in one another; Python's own limit is 1,000 up to 3.11 and 10,000 from 3.12 on
+DEEPEST_JSON = 500  # lists and objects in one another; Python's own limit is 1,000 up to 3.11 and 10,000 from 3.12 on
 LONGEST_VALUE = 60  # characters of a value that an error sentence shows
 LONGEST_SENTENCE = 180  # of what is wrong, besides where: a line and a field
-# Where any digit is 0, and a comma whatever precedes a number, this is one that may be beyond LARGEST.
+# Where any digit is 0, and a comma whatever precedes a number, this is one that may be beyond LARGEST_INTEGER.
 DIGITS, LONG_NUMBER = bytes.maketrans(b"123456789 :[\n\t\r-", b"000000000,,,,,,,"), b"," + b"0" * 19
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 OWN = ("Expected ", "Invalid ", "Number ", "Object ")  # how msgspec's own sentences begin
@@ -77,21 +77,21 @@ def builtins(value: Any) -> Any:
 
 
 def check_numbers(content: Any, where: str) -> None:
-    """Raise InputError where there is NaN, an infinity or an absurdly large whole number, or more than DEEPEST lists
-    and objects in one another.
+    """Raise InputError where there is NaN, an infinity or an absurdly large whole number, or more than DEEPEST_JSON
+    lists and objects in one another.
     """
     todo = [("", content, 1)]
     while todo:
         key, value, depth = todo.pop()
-        if isinstance(value, dict | list) and depth > DEEPEST:
-            raise InputError(f"{where}: {shorten(key)}: it is nested more than {DEEPEST} deep")
+        if isinstance(value, dict | list) and depth > DEEPEST_JSON:
+            raise InputError(f"{where}: {shorten(key)}: it is nested more than {DEEPEST_JSON} deep")
         if isinstance(value, dict):
             todo += ((f"{key}.{name}" if key else str(name), part, depth + 1) for name, part in value.items())
         elif isinstance(value, list):
             todo += ((f"{key}[{index}]", part, depth + 1) for index, part in enumerate(value))
         elif isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"{where}: {shorten(key)}: {value} is not a finite number")
-        elif isinstance(value, int) and abs(value) > LARGEST:
+        elif isinstance(value, int) and abs(value) > LARGEST_INTEGER:
             raise InputError(f"{where}: {shorten(key)}: a whole number beyond 2**63 - 1")
 
 
@@ -102,11 +102,11 @@ def shorten(text: str, longest: int = LONGEST_VALUE) -> str:
 
 
 def _may_be_deep(content: bytes) -> bool:
-    """Whether lists and objects may be nested more than DEEPEST deep: brackets in texts count here."""
+    """Whether lists and objects may be nested more than DEEPEST_JSON deep: brackets in texts count here."""
     brackets = content.translate(None, NO_BRACKETS)
-    if brackets.count(b"[") + brackets.count(b"{") <= DEEPEST:
+    if brackets.count(b"[") + brackets.count(b"{") <= DEEPEST_JSON:
         return False
-    return max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets)) > DEEPEST
+    return max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets)) > DEEPEST_JSON
 
 
 def quote(value: object) -> str:
@@ -131,8 +131,8 @@ def allowed_values(node: dict) -> str:
         if low is not None and low == high:
             return f"the number {low:g}"
         limits = f" above {node['exclusiveMinimum']:g}" if "exclusiveMinimum" in node else ""
-        limits += f" from {low:g}" if low is not None and low != -LARGEST else ""
-        limits += f" to {high:g}" if high is not None and high < LARGEST else ""
+        limits += f" from {low:g}" if low is not None and low != -LARGEST_INTEGER else ""
+        limits += f" to {high:g}" if high is not None and high < LARGEST_INTEGER else ""
         return f"a {'whole ' if kind == 'integer' else ''}number{limits}"
     if kind == "string":
         least, most, pattern = node.get("minLength"), node.get("maxLength"), node.get("pattern")

@@ -16,6 +16,7 @@ from spdnn.core.locks import cached_property
 from spdnn.core.network import Layer, Network
 from spdnn.core.numbers import whole
 from spdnn.core.result import KeptInputs, LastRows, LayerWork, Result
+from spdnn.core.threads import MAX_THREADS
 from spdnn.engines.memory import limit_bytes, resident_bytes
 from spdnn.engines.reductions.dead import dead_from
 from spdnn.engines.reductions.inputs import DuplicateSearch, Representatives
@@ -23,7 +24,6 @@ from spdnn.engines.reductions.registry import REDUCTIONS
 
 RESIDENT = "layer loop, resident"
 STREAMED = "layer loop, weights streamed"
-MAX_THREADS = 1024
 KEPT_PART = 8  # of the memory that is left, for merged layers; the rest is for features and weights
 
 

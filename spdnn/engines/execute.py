@@ -14,6 +14,7 @@ import numpy as np
 
 from spdnn.core import progress
 from spdnn.core.endings import check_ended
+from spdnn.core.numbers import ceil_div
 from spdnn.core.result import LastRows, Result
 from spdnn.core.threads import in_order
 from spdnn.engines.base import RESIDENT, STREAMED, Counters, MovableRows, RowExchange, Session
@@ -80,12 +81,12 @@ class BatchSession(Session):
     @property
     def batches(self) -> int:
         """Into how many batches the memory makes it split its inputs."""
-        return -(-self.inputs.count // self.batch)
+        return ceil_div(self.inputs.count, self.batch)
 
     def run(self, exchange: RowExchange | None = None) -> Result:
         # Batches of equal size in whole tiles; ranks that exchange rows make equally many, and some may be empty.
         count, depth, counters = max(self.batches, self.least_batches), self.prepared.network.depth, self.counters()
-        size = min(self.batch, -(-self.inputs.count // count // self.tile) * self.tile)
+        size = min(self.batch, ceil_div(ceil_div(self.inputs.count, count), self.tile) * self.tile)
         parts: list[LastRows] = []
         with progress.Inference(self.edges_passed, self.inputs.count, count) as stage:
             for start in range(0, count * size, size):

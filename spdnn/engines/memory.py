@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 from spdnn.core.errors import MemoryTooSmall, SpdnnError
 from spdnn.core.features import Inputs
-from spdnn.core.resources import available_bytes, kernel_bytes, tightest
+from spdnn.core.numbers import ceil_div
+from spdnn.core.resources import RUN_SHARE, available_bytes, kernel_bytes, tightest
 from spdnn.core.result import KeptInputs
 
-DEFAULT_SHARE = 0.7  # of the memory that is free without a limit
 INPUT_BYTES = 160  # of every input, besides its features: its number, its row, its statistics, twice
+# Of the least memory in an error: what a process holds already differs from try to try.
+SLACK = 1.05
 EDGE_BYTES = 8  # of an edge of a layer in memory, at most: an index and a value
 
 
@@ -55,7 +57,7 @@ def more_memory(least: int) -> str:
 
 
 def free_share() -> int:
-    """DEFAULT_SHARE of the bytes that can be taken without swapping and within all limits.
+    """RUN_SHARE of the bytes that can be taken without swapping and within all limits.
 
     Raises:
         SpdnnError: the system does not say what is free.
@@ -63,7 +65,7 @@ def free_share() -> int:
     free = available_bytes()
     if free is None:
         raise SpdnnError("/proc/meminfo does not say MemAvailable; give a memory limit (--memory)")
-    return int(DEFAULT_SHARE * free)
+    return int(RUN_SHARE * free)
 
 
 def process_bytes(inputs: Inputs, keep: KeptInputs, outputs: int) -> int:
@@ -114,12 +116,7 @@ class RunSizes:
     @property
     def tiles(self) -> int:
         """Tiles of all inputs."""
-        return parts_of(self.inputs, self.tile)
-
-
-def parts_of(number: int, part: int) -> int:
-    """How many parts hold the number."""
-    return -(-number // part)
+        return ceil_div(self.inputs, self.tile)
 
 
 def plan_batches(
@@ -163,5 +160,5 @@ def batch_tiles(tiles: int, excess: Callable[[int], int], most: int | None = Non
     if size < 1:
         return 0
     # Equal size: a small last batch leaves threads without a tile, and all wait for a group with one batch more.
-    even = parts_of(tiles, groups * parts_of(parts_of(tiles, size), groups))
+    even = ceil_div(tiles, groups * ceil_div(ceil_div(tiles, size), groups))
     return even if excess(even) <= 0 else size

@@ -33,23 +33,24 @@ from spdnn.core import sparse as sp
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer, Network
+from spdnn.core.numbers import ceil_div
 from spdnn.core.resources import use_all_cores
 from spdnn.core.result import KeptInputs, LayerWork, Result, RowStatistics
 from spdnn.core.threads import threads
 
-CHUNK_BYTES = 64 << 20  # of one float64 copy of the features
+REFERENCE_BYTES = 64 << 20  # of one float64 copy of the features
 DENSE = 2**20  # weights and zeros of a layer, at most, whose product may be a dense one
-BLOCK = 128  # inputs that a thread takes through a layer; smaller blocks are slower where few inputs are left
+BLOCK_INPUTS = 128  # inputs that a thread takes through a layer; smaller blocks are slower where few inputs are left
 PAST_FLOAT32 = 2.0**128 - 2.0**103  # the least number that float32 rounds to an infinity
 ROUNDING, SUBNORMAL = 2.0**-24, 2.0**-149  # u of float32, and its least number
 # A right value is at most so many times as far from the exact one as the copy with drawn errors is (its own distance,
 # or the root mean square of its row, whichever is more). Measured on 1,690 random networks in four engines: at most
 # 4.6 times, in tiny networks; 0.2 times where sums have 32 terms (tests/runs/verify/test_tolerance.py).
 FACTOR = 16
-LEAST = 64  # values that a mean square is taken of; of smaller networks, over several inputs and copies
-WIDE, MOST = 256, 8  # neurons of which one copy says enough; copies of narrower networks
+LEAST_MEAN = 64  # values that a mean square is taken of; of smaller networks, over several inputs and copies
+WIDE_COPY, MOST_COPIES = 256, 8  # neurons of which one copy says enough; copies of narrower networks
 ULPS = 4 * ROUNDING  # of the value itself, at least
-FEW, PACE = 8, 2  # doubtful rows that may differ, however few should be left; and times as many as should be
+DOUBTFUL, PACE = 8, 2  # doubtful rows that may differ, however few should be left; and times as many as should be
 
 
 class Forward(NamedTuple):
@@ -114,8 +115,8 @@ def forward(
         SpdnnError: a sum is past float32.
     """
     # Features lie by neurons, so that a sparse matrix times a block reads rows of the block.
-    starts = range(0, max(1, len(rows)), BLOCK)
-    blocks = [np.ascontiguousarray(rows[start : start + BLOCK].T, dtype=np.float64) for start in starts]
+    starts = range(0, max(1, len(rows)), BLOCK_INPUTS)
+    blocks = [np.ascontiguousarray(rows[start : start + BLOCK_INPUTS].T, dtype=np.float64) for start in starts]
     # Blocks (neurons, inputs) of each run: number 0 is exact, the others have drawn errors.
     of_copies, random = [blocks] * (1 + copies), np.random.default_rng(seed)
     survivors = np.zeros((1 + copies, network.depth), np.int64)
@@ -243,7 +244,7 @@ def tolerances(exact: np.ndarray, drawn: list[np.ndarray]) -> np.ndarray:
     # How far the copies are from the exact rows is a draw: the mean square of the row says where it was lucky.
     apart = np.abs(np.stack([value - exact for value in drawn]))
     square = np.mean(apart**2, axis=(0, 2))  # of each row
-    if len(drawn) * exact.shape[1] < LEAST:  # too few values for a mean: those of all inputs, relative to their rows
+    if len(drawn) * exact.shape[1] < LEAST_MEAN:  # too few values for a mean: all inputs', relative to their rows
         size = np.abs(exact).max(axis=1) ** 2
         share = np.mean(square[size > 0] / size[size > 0]) if size.any() else 0.0
         square = np.maximum(square, share * size)
@@ -295,12 +296,12 @@ def _propagate(
     edges = [header.edges for header in headers]
     # Errors are drawn for weights, not for inputs: where few neurons pass them on, one draw says little.
     narrowest = min([rows.size * network.outputs, *(header.outputs for header in headers[:-1])])
-    copies = min(max(1, WIDE // narrowest), MOST) if judging else 0
+    copies = min(max(1, WIDE_COPY // narrowest), MOST_COPIES) if judging else 0
     # In chunks, whose copies fit in memory.
-    chunk = max(1, CHUNK_BYTES // (8 * network.width * (1 + copies)))
+    chunk = max(1, REFERENCE_BYTES // (8 * network.width * (1 + copies)))
     survivors, doubtful = np.zeros((2, network.depth), np.int64)
     alive, statistics, kept_values, bounds = [], [], [], []
-    with progress.Inference(progress.edges_passed(edges), rows.size, -(-rows.size // chunk), stage) as steps:
+    with progress.Inference(progress.edges_passed(edges), rows.size, ceil_div(rows.size, chunk), stage) as steps:
         for start in range(0, rows.size, chunk):
             numbers = rows[start : start + chunk]
             first = inputs.dense(numbers, np.float64)
@@ -347,5 +348,5 @@ def _undecided(survivors: np.ndarray, doubtful: np.ndarray) -> np.ndarray:
     undecided, left = np.zeros(doubtful.size, np.int64), 0.0
     for k, fresh in enumerate(np.diff(doubtful, prepend=0)):
         left = left * (survivors[k] / survivors[k - 1] if k and survivors[k - 1] else 1.0) + fresh
-        undecided[k] = min(doubtful[k], FEW + math.ceil(PACE * left))
+        undecided[k] = min(doubtful[k], DOUBTFUL + math.ceil(PACE * left))
     return undecided

@@ -116,7 +116,7 @@ class _Member(tarfile.TarInfo):
         member.check()
         return member
 
-    def check(self, most: int = safe_open.MOST) -> None:
+    def check(self, most: int = safe_open.LARGEST_WHOLE) -> None:
         """Raise tarfile.ReadError where a size is impossible, or data have holes, which tarfile fills with zeros."""
         if not 0 <= self.size <= (MOST_NOTES if self.type in NOTES else most):
             raise tarfile.ReadError(f"a member of {self.size} bytes")

@@ -21,15 +21,16 @@ import numpy as np
 
 from spdnn.core import arrays, files, progress, safe_open
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
+from spdnn.core.numbers import ceil_div
 from spdnn.core.threads import in_order
 from spdnn.core.validation import quote, shorten
 from spdnn.formats.checks import SWAPPED
 
-VERSION = 3
+FILE_VERSION = 3  # of files of networks and inputs
 ALIGNMENT = 64  # bytes
 MOST_HEADER = 100_000_000  # bytes, as the format says
 DIMENSIONS = 8  # of a tensor
-BLOCK = 1 << 24  # bytes written or digested at a time
+DIGESTED_BYTES = 1 << 24  # bytes written or digested at a time
 PART = 1 << 25  # bytes that a thread reads: to copy them, and to find memory for them, takes longer than to wake it
 TYPES = {
     "BOOL": "<u1", "U8": "<u1", "I8": "<i1", "F8_E4M3": "<u1", "F8_E5M2": "<u1", "F8_E8M0": "<u1", "U16": "<u2",
@@ -246,7 +247,7 @@ class Writer:
         """Write the header; nothing may follow."""
         header = self._header
         if self.record:
-            record = json.dumps({**self.record, "version": VERSION})
+            record = json.dumps({**self.record, "version": FILE_VERSION})
             header = {"__metadata__": {KEY: record, DIGEST: _digest(record, self._sealed)}, **header}
         # The header is padded with blanks, as the format allows, so that the tensors stay where they are.
         text = json.dumps(header, separators=(",", ":")).encode()
@@ -272,8 +273,8 @@ def padded(size: int) -> int:
 
 def blocks(content: np.ndarray, what: str | None = None) -> Iterable[np.ndarray]:
     """Parts of bytes, uint8, in a stage of progress of that name."""
-    parts = (content[start : start + BLOCK] for start in range(0, content.size, BLOCK))
-    return progress.bar(parts, what, -(-content.size // BLOCK), "block") if what else parts
+    parts = (content[start : start + DIGESTED_BYTES] for start in range(0, content.size, DIGESTED_BYTES))
+    return progress.bar(parts, what, ceil_div(content.size, DIGESTED_BYTES), "block") if what else parts
 
 
 def blake3(*arrays: np.ndarray) -> str:
@@ -314,8 +315,8 @@ def read_record(path, form: str) -> tuple[dict, Tensors]:
     if actual != form:
         swapped = actual in ("spdnn-inputs", "spdnn-network")
         raise InputError(f"{path}: its format is {quote(actual)}, not {form!r}{SWAPPED if swapped else ''}")
-    if type(version := record.get("version")) is not int or version != VERSION:
-        raise InputError(f"{path}: version {shorten(repr(version), 20)} of {form}; version {VERSION} is read here")
+    if type(version := record.get("version")) is not int or version != FILE_VERSION:
+        raise InputError(f"{path}: version {shorten(repr(version), 20)} of {form}; version {FILE_VERSION} is read here")
     stored = tensors.metadata.get(DIGEST)
     tensors.hold(name for name in tensors if name not in OWN)
     actual = _digest(text, {name: tensors[name] for name in tensors if name not in OWN})

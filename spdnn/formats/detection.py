@@ -49,7 +49,7 @@ BEGINNINGS = (
     (4, b"\0\0\0\0{", ".safetensors"), (0, b"\x89HDF\r\n\x1a\n", ".h5"), (0, b"GGUF", ".gguf"),
     (0, b"MATLAB 5", ".mat"), (4, b"TFL3", ".tflite"),
 )  # fmt: skip
-LONGEST = 4096  # bytes of a path
+LONGEST_PATH = 4096  # bytes of a path
 NO_FILE = "this ONNX model"  # how messages call one that is no file
 
 # Files of other programs that are not read: how their names end, what such a file is, and what to do.
@@ -162,7 +162,7 @@ def _is_proto(value: Any) -> bool:
 
 def _is_path(content: bytes) -> bool:
     """Whether bytes are a path, also of what is not there: no model has printable characters alone."""
-    if not 0 < len(content) < LONGEST or b"\0" in content:
+    if not 0 < len(content) < LONGEST_PATH or b"\0" in content:
         return False
     return fsdecode(content).isprintable() or os.path.exists(content)
 

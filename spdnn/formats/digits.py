@@ -20,9 +20,10 @@ import numpy as np
 from spdnn.core import challenge
 from spdnn.core.errors import InputError, Unavailable, install
 from spdnn.core.features import Inputs
+from spdnn.core.numbers import ceil_div
 from spdnn.core.progress import bar
 
-SEED = 12
+DIGITS_SEED = 12  # of the places, sizes and thresholds of the digits
 FIELD = 256  # units of the picture's side at any size
 CELLS = (20, 21, 22, 23, 24, 25, 26)  # units that one of the 8 cells of a digit may be stretched to
 SHIFTS = 33  # positions in a direction, evenly over the room that is left
@@ -53,14 +54,14 @@ def digits_inputs(neurons: int, count: int = challenge.INPUTS) -> Inputs:
     weights = _weights(side)
     bits = np.empty((count, neurons // 8), dtype=np.uint8)
     step = max(1, BATCH // neurons)
-    for start in bar(range(0, count, step), f"inputs, digits at {side} x {side}", -(-count // step), "batch"):
+    for start in bar(range(0, count, step), f"inputs, digits at {side} x {side}", ceil_div(count, step), "batch"):
         part = slice(start, min(start + step, count))
         cells = digits[np.arange(part.start, part.stop) % len(digits)]
         # (images, columns, rows): columns first, as neurons are numbered.
         grey = weights[horizontal[part]] @ cells.transpose(0, 2, 1) @ weights[vertical[part]].transpose(0, 2, 1)
         ones = grey > level[part, None, None]
         bits[part] = np.packbits(ones.reshape(len(cells), neurons), axis=1)
-    described = {"source": "digits", "neurons": neurons, "seed": SEED, "count": count}
+    described = {"source": "digits", "neurons": neurons, "seed": DIGITS_SEED, "count": count}
     return Inputs(bits, neurons, None, described).owned()
 
 
@@ -77,7 +78,7 @@ def _load_digits() -> np.ndarray:
 
 def _draws(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(horizontal, vertical, level) of the first `count` pictures: rows of `_weights`, and float32 grey levels."""
-    random = np.random.RandomState(SEED)
+    random = np.random.RandomState(DIGITS_SEED)
     size = (challenge.INPUTS, 2)
     stretch, shift = (random.randint(several, size=size, dtype=np.int64) for several in (len(CELLS), SHIFTS))
     level = random.randint(*LEVELS, size=challenge.INPUTS, dtype=np.int64).astype(np.float32) / 64

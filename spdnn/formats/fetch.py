@@ -29,7 +29,7 @@ from spdnn.core.validation import quote
 from spdnn.formats.catalog import Source, read_sources
 
 RETRIES, BACKOFF = 3, 1.0
-LEAST = 1 << 16  # bytes that must arrive in the `stall` seconds of a source, unless it ends before
+LEAST_ARRIVING = 1 << 16  # bytes that must arrive in the `stall` seconds of a source, unless it ends before
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 SCHEMES = ("http://", "https://")
 FILE = re.compile("file:(?://(?:localhost)?)?(/(?!/).*)", re.IGNORECASE | re.DOTALL)  # of a path here
@@ -310,7 +310,7 @@ def _receive_body(source: Source, answer, stream, have: int, until: float) -> No
     with Stage(f"fetch {source.name}", total, BYTES, have) as stage:
         # The stated length may be wrong, so what arrives is counted, too; and a server may send a byte a second.
         before, since = have, time.monotonic()
-        while chunk := answer.raw.read1(LEAST, decode_content=False):
+        while chunk := answer.raw.read1(LEAST_ARRIVING, decode_content=False):
             stream.write(chunk)
             have += len(chunk)
             stage.advance(len(chunk))
@@ -320,8 +320,8 @@ def _receive_body(source: Source, answer, stream, have: int, until: float) -> No
             if (now := time.monotonic()) >= until:
                 raise _DownloadError(f"not done within {source.seconds:g} s", again=True)
             if now - since >= source.stall:
-                if have - before < LEAST:
-                    raise _DownloadError(f"less than {LEAST:,} bytes within {source.stall:g} s", again=True)
+                if have - before < LEAST_ARRIVING:
+                    raise _DownloadError(f"less than {LEAST_ARRIVING:,} bytes within {source.stall:g} s", again=True)
                 before, since = have, now
     if total is not None and have < total:
         raise _DownloadError(f"broke off after {have:,} of {total:,} bytes", again=True)

@@ -14,18 +14,17 @@ import numpy as np
 from spdnn.core import challenge, files, progress, safe_open
 from spdnn.core import sparse as sp
 from spdnn.core.errors import InputError
-from spdnn.core.features import Inputs
+from spdnn.core.features import BITS_BYTES, Inputs
 from spdnn.formats import lines
 from spdnn.formats.checks import SPARSE, check_widths
 
 NAME = re.compile(r"sparse-images-([1-9]\d{0,8})\.tsv(\.gz)?", re.ASCII)
-MOST = 10_000_000  # images allowed where nothing says how many there are: a number beyond is a slip, not an image
-MANY = 1 << 17  # images that any file may name; beyond, there must be a pixel for every SPARSE of them
-BITS = 1 << 29  # bytes of bits that any file may fill; beyond, there must be a pixel for every SPARSE of them
-ROWS = 1 << 24  # bits unpacked at a time
+MOST_IMAGES = 10_000_000  # allowed where nothing says how many there are: a number beyond is a slip, not an image
+MANY_IMAGES = 1 << 17  # images that any file may name; beyond, there must be a pixel for every SPARSE of them
+UNPACKED_BITS = 1 << 24  # bits unpacked at a time
 
 
-def open_inputs(path, neurons: int | None = None, count: int | None = None, block: int = lines.BLOCK) -> Inputs:
+def open_inputs(path, neurons: int | None = None, count: int | None = None, block: int = lines.PARSED_BYTES) -> Inputs:
     """Inputs from a text file, gzip or not; bits when all values are 1, else CSR.
 
     Args:
@@ -49,7 +48,7 @@ def open_inputs(path, neurons: int | None = None, count: int | None = None, bloc
     if neurons < 1 or (count is not None and count < 1):
         raise InputError(f"{path}: {count} images of {neurons} neurons; there must be at least one of each")
     check_widths(path, neurons)
-    form = lines.LineFormat("image", "pixel", count or MOST, neurons)
+    form = lines.LineFormat("image", "pixel", count or MOST_IMAGES, neurons)
     images = _Images(neurons)
     with safe_open.open_file(path) as stream:
         for text, first_line in progress.bar(lines.blocks(stream, block), "read inputs", unit="block"):
@@ -82,12 +81,12 @@ class _Images:
         """Raise InputError where these pixels would make far more images than the file has pixels."""
         self.pixels += rows.size
         most = int(rows.max(initial=-1)) + 1
-        if count is None and most > max(MANY, SPARSE * self.pixels):
+        if count is None and most > max(MANY_IMAGES, SPARSE * self.pixels):
             raise InputError(
                 f"{where}: image {most} in a file of {self.pixels} pixels so far; if there are as many, give their "
                 "number (--count)"
             )
-        if (size := (self.neurons + 7) // 8 * most) > max(BITS, SPARSE * self.pixels):
+        if (size := (self.neurons + 7) // 8 * most) > max(BITS_BYTES, SPARSE * self.pixels):
             raise InputError(f"{where}: {most} images of {self.neurons} neurons take {size:,} bytes for so few pixels")
 
     def add(self, rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> int | None:
@@ -125,7 +124,7 @@ class _Images:
         rows, columns, values = (np.concatenate(parts) for parts in zip(*self._others, strict=True))
         ones = []
         np.bitwise_and.at(self._bits, (rows, columns >> 3), ~(np.uint8(128) >> (columns & 7).astype(np.uint8)))
-        step = max(1, ROWS // self.neurons)
+        step = max(1, UNPACKED_BITS // self.neurons)
         filled = np.flatnonzero(self._bits[:count].any(axis=1))
         for first in range(0, filled.size, step):
             numbers = filled[first : first + step]

@@ -17,7 +17,7 @@ from spdnn.formats import container
 from spdnn.formats.checks import check_widths
 
 FORMAT = "spdnn-inputs"
-MOST = 10**9  # inputs, however few rows repeat
+MOST_STORED = 10**9  # inputs, however few rows repeat
 CSR = ("data", "indices", "indptr")
 
 
@@ -49,8 +49,8 @@ def read_inputs(path) -> Inputs:
         raise InputError(f"{path}: {count!r} inputs; there must be at least 1")
     if type(neurons) is not int or neurons < 1 or not isinstance(description, dict):
         raise InputError(f"{path}: the file is damaged: {neurons!r} neurons, or no description")
-    if count > MOST:
-        raise InputError(f"{path}: {count} inputs; at most {MOST:,} are possible here")
+    if count > MOST_STORED:
+        raise InputError(f"{path}: {count} inputs; at most {MOST_STORED:,} are possible here")
     check_widths(path, neurons)
     if missing := [name for name in (CSR if kind == "csr" else CSR[:1]) if name not in tensors]:
         raise InputError(f"{path}: the file is damaged: it has no tensor {missing[0]!r}")

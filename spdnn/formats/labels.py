@@ -11,8 +11,8 @@ from spdnn.formats import lines
 from spdnn.formats.tensors import NpzArchive, read_array
 
 TEXT = (".csv", ".txt")
-LONGEST = 100  # characters of a name
-MOST = 1 << 53  # from which on a float64 is not every whole number
+LONGEST_LABEL = 100  # characters of a name
+INEXACT = 1 << 53  # from which on a float64 is not every whole number
 
 
 @safe_open.releasing()
@@ -44,8 +44,8 @@ def read_names(path, classes: int) -> list[str]:
     path = safe_open.existing(path, "list of class names")
     names = [text for _, text in safe_open.lines(path)]
     for number, name in enumerate(names, 1):
-        if not 1 <= len(name) <= LONGEST or not name.isprintable():
-            raise InputError(f"{path}:{number}: {quote(name)} is no name of a class: 1 to {LONGEST} characters")
+        if not 1 <= len(name) <= LONGEST_LABEL or not name.isprintable():
+            raise InputError(f"{path}:{number}: {quote(name)} is no name of a class: 1 to {LONGEST_LABEL} characters")
         if (first := names.index(name) + 1) < number:
             raise InputError(f"{path}:{number}: class {quote(name)} is there twice, first in line {first}")
     if len(names) != classes:
@@ -58,7 +58,7 @@ def _text(path: Path) -> np.ndarray:
     for number, text in safe_open.lines(path):
         if lines.INTEGER.fullmatch(text):
             labels.append(int(text))
-        elif lines.NUMBER.fullmatch(text) and (value := float(text)).is_integer() and abs(value) < MOST:
+        elif lines.NUMBER.fullmatch(text) and (value := float(text)).is_integer() and abs(value) < INEXACT:
             labels.append(int(value))
         elif text and not lines.is_heading(path, number, text):
             index = "; a line has one label, and no index" if "," in text else ""

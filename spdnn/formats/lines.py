@@ -17,7 +17,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.validation import quote
 from spdnn.kernels import dispatch
 
-BLOCK = 1 << 25  # bytes of text parsed at a time, where a file is not parsed whole
+PARSED_BYTES = 1 << 25  # bytes of text parsed at a time, where a file is not parsed whole
 INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 FULL = re.compile(rb"\S[^\r\n]*")  # of a line that is not blank, from its first character that is none
@@ -38,7 +38,7 @@ class LineFormat:
     tabs: bool = True
 
 
-def blocks(stream, size: int = BLOCK) -> Iterator[tuple[bytes, int]]:
+def blocks(stream, size: int = PARSED_BYTES) -> Iterator[tuple[bytes, int]]:
     """Whole lines of a stream, about `size` bytes at a time, each with the number of its first line."""
     rest, line = [], 1
     while chunk := stream.read(size):

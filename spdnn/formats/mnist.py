@@ -46,6 +46,7 @@ from spdnn.core import challenge, safe_open
 from spdnn.core.errors import InputError, SpdnnError, Unavailable
 from spdnn.core.features import Inputs
 from spdnn.core.files import cache_folder
+from spdnn.core.numbers import ceil_div
 from spdnn.core.progress import Stage
 from spdnn.core.resources import usable_cores, use_all_cores
 from spdnn.core.safe_open import existing
@@ -57,7 +58,7 @@ NAME = "mnist-train-images"  # in config/data.tsv
 SIDE = 28
 MAGIC = 0x803  # idx: unsigned bytes, three dimensions
 GRID = 32  # every official side is a multiple of it
-BLOCK = 1 << 13  # columns of each phase that one task of the thread pool takes
+COLUMNS = 1 << 13  # columns of each phase that one task of the thread pool takes
 TAPS = 16  # points that the kernel reaches
 REACH = TAPS // 4  # pairs of points on either side
 SHAPE = math.pi * TAPS * (1 - SIDE / (4 * GRID))  # of the kernel: its main lobe ends where frequencies fold back
@@ -153,7 +154,7 @@ def resize_to_bits(
     """
     # Columns of a large image are phases of the columns of the 32 x 32 grid: each phase resamples alike.
     count, phases = len(images), side // GRID
-    blocks = -(-GRID * count // BLOCK)
+    blocks = ceil_div(GRID * count, COLUMNS)
     workers = usable_cores()
     work, level = dispatch.compiled_module(), dispatch.level().name
     passes, name = 1 if largest else 2, f"inputs, MNIST at {side} x {side}"
@@ -171,10 +172,10 @@ def resize_to_bits(
         waves = np.stack([np.cos(angle), np.sin(angle)], axis=1)
         columns = level, lines, taps, nyquist, waves, *_vertical(side, nyquist)
         # The largest modulus, for the threshold is half of it over all images.
-        starts = range(0, GRID * count, BLOCK)
+        starts = range(0, GRID * count, COLUMNS)
         if largest is None:
             largest = 0.0
-            most = lambda start: work.largest_square(*columns, start, min(BLOCK, GRID * count - start), largest)  # noqa: E731
+            most = lambda start: work.largest_square(*columns, start, min(COLUMNS, GRID * count - start), largest)  # noqa: E731
             for square in pool.map(most, starts):
                 largest = max(largest, square)  # which the next tasks begin with
                 stage.advance()
@@ -182,11 +183,11 @@ def resize_to_bits(
         bits = np.zeros((count * side, side // 8), dtype=np.uint8)
 
         def above(start: int) -> None:
-            work.above_threshold(*columns, start, 0.25 * largest, bits[start * phases : (start + BLOCK) * phases])
+            work.above_threshold(*columns, start, 0.25 * largest, bits[start * phases : (start + COLUMNS) * phases])
 
         for start, _ in zip(starts, pool.map(above, starts), strict=True):
             if take:
-                take(bits[start * phases : (start + BLOCK) * phases])
+                take(bits[start * phases : (start + COLUMNS) * phases])
             stage.advance()
     return bits.reshape(count, side * side // 8)
 

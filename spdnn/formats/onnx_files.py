@@ -29,8 +29,8 @@ from spdnn.formats.state_dicts import norm_scale
 from spdnn.formats.steps import Step, UnsupportedStep, channels, fuse_steps, network_of, vector
 
 ENDS = ("Softmax", "LogSoftmax")  # what may follow the last layer of a chain
-LOCATION, BLOCK = b"location", 1 << 20  # the key of a weight's file in a model; bytes that are searched at a time
-LARGE = 1 << 30  # bytes of a model that goes through a file: a message holds 2^31
+LOCATION, SEARCHED = b"location", 1 << 20  # the key of a weight's file in a model; bytes that are searched at a time
+LARGE_MODEL = 1 << 30  # bytes of a model that goes through a file: a message holds 2^31
 SILENT = 4  # of ONNX Runtime: messages come as exceptions
 TYPES = {  # onnx.TensorProto.DataType, of types that NumPy has; 8: strings
     1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 8: np.object_,
@@ -66,7 +66,7 @@ def session(model: Any, change: Callable[[Any], None] = lambda options: None, wh
     with contextlib.ExitStack() as stack:
         if isinstance(model, str | os.PathLike | bytes):
             source: str | bytes = os.fspath(model)
-        elif model.ByteSize() < LARGE:
+        elif model.ByteSize() < LARGE_MODEL:
             source = model.SerializeToString()
         else:
             import onnx
@@ -98,7 +98,7 @@ def _in_one(path: str | os.PathLike) -> Any:
     # Of what is no sound model, ONNX Runtime says why.
     with contextlib.suppress(Exception), safe_open.open_file(path) as file:
         before = b""
-        while (block := file.read(BLOCK)) and LOCATION not in before + block:
+        while (block := file.read(SEARCHED)) and LOCATION not in before + block:
             before = block[-len(LOCATION) :]
         if block:  # it may be the name of anything
             model = onnx.load(path, load_external_data=False)

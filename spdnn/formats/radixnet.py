@@ -18,7 +18,7 @@ from spdnn.core.network import Activation, Header, Layer, Network, index_dtype
 from spdnn.core.numbers import check_whole, real
 from spdnn.kernels import dispatch
 
-MAX_LAYERS = 2**31 - 1
+DEEPEST_NETWORK = 2**31 - 1  # layers, which records and kernels count in 32 bits
 GROUP = 16  # input neurons of one class, and output neurons that share their inputs
 READERS = 4  # that may go through the layers at different depths without drawing permutations anew
 
@@ -28,7 +28,7 @@ class RadixNet(Network):
 
     Args:
         neurons: 16 * 2^m with m >= 1, at most challenge.MAX_WIDTH.
-        layers: any depth up to MAX_LAYERS; depths share their first layers.
+        layers: any depth up to DEEPEST_NETWORK; depths share their first layers.
         bias: one number; by default the official one of that width.
         ymax: the clip, or None.
         seed: of the permutations; 5489 gives the official networks.
@@ -59,8 +59,8 @@ class RadixNet(Network):
             raise InputError(f"{neurons} neurons: at most {challenge.MAX_WIDTH} are possible here")
         if layers < 1:
             raise InputError(f"{layers} layers: a network has at least 1")
-        if layers > MAX_LAYERS:
-            raise InputError(f"{layers} layers: at most {MAX_LAYERS} are possible here")
+        if layers > DEEPEST_NETWORK:
+            raise InputError(f"{layers} layers: at most {DEEPEST_NETWORK} are possible here")
         if not 0 <= seed < 2**32:
             raise InputError(f"seed {seed}: the generator takes 0 to {2**32 - 1}")
         if bias is None:

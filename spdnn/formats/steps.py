@@ -12,7 +12,7 @@ from spdnn.core.network import IDENTITY, Activation, Layer, MemoryNetwork, check
 from spdnn.core.validation import shorten
 
 CANCELLING = 16  # a shift, in units of the scale that follows, from which on it stays a layer: more bits would cancel
-LONGEST = 400  # characters of a sentence that lists problems
+LONGEST_PROBLEMS = 400  # characters of a sentence that lists problems
 
 
 class Step(NamedTuple):
@@ -50,7 +50,7 @@ def check_told(path, shapes: Sequence[tuple[int, int]], rows: str | None) -> Non
 def joined(problems: Sequence[str]) -> str:
     """The first problems, for one sentence, and how many more there are."""
     short = [shorten(problem, 100) for problem in problems]
-    shown = [problem for k, problem in enumerate(short) if sum(map(len, short[: k + 1])) <= LONGEST]
+    shown = [problem for k, problem in enumerate(short) if sum(map(len, short[: k + 1])) <= LONGEST_PROBLEMS]
     return "; ".join(shown) + (f"; and {len(short) - len(shown)} more" if len(shown) < len(short) else "")
 
 

@@ -38,8 +38,8 @@ from spdnn.formats.options import USUAL, ReadOptions
 from spdnn.formats.radixnet import RadixNet
 
 FORMAT = "spdnn-network"
-SAMPLE, FEW = 1024, 256  # weights of few different values, as merged neurons have, take a quarter
-COMPARED = 8  # so many of them are compared with every weight
+SAMPLED, FEW_VALUES = 1024, 256  # weights of few different values, as merged neurons have, take a quarter
+COMPARED_FIRST = 8  # so many of them are compared with every weight
 WIDTHS, ANY = (1, challenge.MAX_WIDTH), np.iinfo(np.int64).max  # what numbers of a column may be, and are at most
 COLUMNS = {
     "start": np.int64, "size": np.int64, "inputs": np.int64, "outputs": np.int64, "edges": np.int64,
@@ -401,15 +401,16 @@ def _few(values: np.ndarray) -> list[np.ndarray] | None:
     bits, different = values.view(np.uint32), np.empty(0, np.uint32)
     missing = bits
     # A sample of the values that are missing finds most of them; sorting all edges would be slow.
-    while missing.size and different.size < FEW:
-        different = np.union1d(different, missing[:SAMPLE])
+    while missing.size and different.size < FEW_VALUES:
+        different = np.union1d(different, missing[:SAMPLED])
         numbers, missing = _numbers(different, bits)
-    return None if missing.size or different.size > FEW else [different.view(np.float32), numbers.astype(np.uint8)]
+    few = not missing.size and different.size <= FEW_VALUES
+    return [different.view(np.float32), numbers.astype(np.uint8)] if few else None
 
 
 def _numbers(different: np.ndarray, bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(of each of the bits its place among the different ones, ascending; those that are not among them)."""
-    if different.size > COMPARED:
+    if different.size > COMPARED_FIRST:
         numbers = np.minimum(np.searchsorted(different, bits), different.size - 1)
         return numbers, bits[different[numbers] != bits]
     # A few comparisons are faster than a search.

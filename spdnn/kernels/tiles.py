@@ -10,6 +10,7 @@ import numpy as np
 from spdnn.core.arrays import LINE, aligned
 from spdnn.core.features import Inputs
 from spdnn.core.network import Layer
+from spdnn.core.numbers import ceil_div
 from spdnn.core.resources import use_all_cores
 from spdnn.kernels import dispatch
 
@@ -36,19 +37,14 @@ def best_tile(level, count: int, neurons: int) -> int:
     return tile
 
 
-def tiles_of(count: int, tile: int) -> int:
-    """The number of tiles that hold `count` inputs."""
-    return -(-count // tile)
-
-
 def feature_bytes(count: int, neurons: int, tile: int) -> int:
     """Bytes of one buffer for `count` inputs of `neurons` values."""
-    return 4 * tiles_of(count, tile) * tile * neurons
+    return 4 * ceil_div(count, tile) * tile * neurons
 
 
 def buffer(count: int, neurons: int, tile: int) -> np.ndarray:
     """An uninitialised, 64-byte aligned float32 buffer for `count` inputs of `neurons` values, one-dimensional."""
-    return aligned(4 * tiles_of(count, tile) * tile * neurons).view(np.float32)
+    return aligned(4 * ceil_div(count, tile) * tile * neurons).view(np.float32)
 
 
 def touch(memory: np.ndarray, threads: int) -> None:
@@ -63,7 +59,7 @@ def touch(memory: np.ndarray, threads: int) -> None:
 def tile_rows(rows: np.ndarray, tile: int) -> np.ndarray:
     """A buffer that holds `rows`, float32 (count, neurons), in tiles; the lanes past the last row are zero."""
     count, neurons = rows.shape
-    padded = np.zeros((tiles_of(count, tile) * tile, neurons), np.float32)
+    padded = np.zeros((ceil_div(count, tile) * tile, neurons), np.float32)
     padded[:count] = rows
     features = buffer(count, neurons, tile)
     features[:] = padded.reshape(-1, tile, neurons).transpose(0, 2, 1).reshape(-1)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from spdnn.core.numbers import ceil_div
 from spdnn.kernels.cuda import ops
 from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.kernels.cuda.device import Device
@@ -20,10 +21,10 @@ WARP = 32
 WARPS = THREADS // WARP
 MOST_VECTORS = 1 << 32  # that staged indices reach, in vectors of B
 USUAL_COLUMNS = 64  # of the tile that is taken without a search, where there are so many
-LEAST_SPAN, MOST_PARTS = 256, 16  # nonzeros that a warp of sddmm takes at least; warps of the longest row
+LEAST_SPAN, WARPS_OF_ROW = 256, 16  # nonzeros that a warp of sddmm takes at least; warps of the longest row
 FEW_THREADS, FEW_WARPS = 1024, 32  # of a multiprocessor: fewer threads of spmm, or warps of sddmm, wait for their loads
 FEW_PARTS = 64  # warps of the longest row of sddmm where there are few
-SEQUENTIAL, TOGETHER = 0, 1  # tile after tile, or tiles spread over the multiprocessors (`placed` in ops_spmm.cu)
+SEQUENTIAL, SPREAD = 0, 1  # tile after tile, or tiles spread over the multiprocessors (`placed` in ops_spmm.cu)
 WAVES = 32  # blocks on a multiprocessor of kernels that stride over their work
 
 
@@ -96,7 +97,7 @@ def spmm(device: Device, placed: DeviceTopology, topology: Topology, values, b, 
         tile = Tile(*cut)
         scaled = inner * (width // tile.vector) <= MOST_VECTORS
         scale, unit = (width // tile.vector, tile.vector) if scaled else (1, width)
-        over = multiprocessors if order == TOGETHER else 1
+        over = multiprocessors if order == SPREAD else 1
         blocks = grid(_ceil(rows, tile.rows), _ceil(width, tile.columns) * batch, over)
         own = {"scale": scale, "unit": unit * dtype.itemsize, "multiprocessors": over}
         return Launch(ops.spmm(dtype, tile), blocks, {**common, **own}, {"c": batch * rows * width})
@@ -115,10 +116,10 @@ def spmm_settings(dtype: np.dtype, width: int, size: int, few: bool = False) -> 
     fit = [tile for tile in tiles if tile.columns <= min(covering, default=width)]
     usual = next((tile for tile in fit if tile.columns >= min(width, USUAL_COLUMNS)), fit[-1])
     orders = (
-        (*tile, order) for order in (TOGETHER, SEQUENTIAL) for tile in sorted(fit, key=lambda fitting: fitting != usual)
+        (*tile, order) for order in (SPREAD, SEQUENTIAL) for tile in sorted(fit, key=lambda fitting: fitting != usual)
     )
     others = (tile for tile in ops.SPMM_FEW_TILES[dtype] if few and tile.vector <= size)
-    return (*orders, *((*tile, TOGETHER) for tile in others))
+    return (*orders, *((*tile, SPREAD) for tile in others))
 
 
 def grid(groups: int, tiles: int, multiprocessors: int) -> int:
@@ -154,7 +155,7 @@ def sddmm(device: Device, placed: DeviceTopology, topology: Topology, q, k, scal
 def sddmm_spans(longest: int, mean: float, fair: float) -> tuple[int, ...]:
     """Nonzeros of a row that a warp of sddmm takes: most rows at once, and the longest in not too many parts; or fewer,
     where there would be few warps (`fair`: nonzeros of a warp where there are not)."""
-    whole = max(LEAST_SPAN, 2 * mean, longest / MOST_PARTS), max(fair, longest / FEW_PARTS, 1)
+    whole = max(LEAST_SPAN, 2 * mean, longest / WARPS_OF_ROW), max(fair, longest / FEW_PARTS, 1)
     usual, small = (32 * int(_ceil(int(np.ceil(nonzeros)), 32)) for nonzeros in whole)
     return (small, usual) if small < usual else (usual,)
 
@@ -231,4 +232,4 @@ def _only(launch: Launch, sizes: tuple[int, ...] = (), operations: int = 0) -> L
 
 
 def _ceil(a: int, b: int) -> int:
-    return -(-a // b)
+    return ceil_div(a, b)

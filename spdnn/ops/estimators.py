@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.core import arrays
-from spdnn.core.closeness import disagreement
+from spdnn.core.closeness import LAYERS_TOLERANCE, disagreement
 from spdnn.core.errors import InputError
 from spdnn.core.graphs import outside_graphs
 from spdnn.core.network import IDENTITY, RELU, Layer, MemoryNetwork, check_sparse
@@ -26,7 +26,7 @@ NETWORKS = "neural_network", "MLPClassifier", "MLPRegressor"
 SCALERS = "preprocessing", "StandardScaler", "MinMaxScaler"
 TAKEN = "MLPClassifier and MLPRegressor are compiled, alone or in a Pipeline after StandardScaler or MinMaxScaler"
 HALF = 0.5  # above which a label holds
-DRAWN, TOLERANCE = 8, 1e-5  # inputs that are compared, and how far outputs may be off, of the largest one from 1 on
+DRAWN_INPUTS = 8  # that are compared
 
 
 class Estimator(Protocol):
@@ -209,13 +209,13 @@ class EstimatorModel(WithRepr):
                     raise InputError(f"x has a column {quote(name)} where the estimator was fitted with {fitted!r}")
 
     def _check(self, estimator: Any) -> None:
-        x = np.random.default_rng(0).normal(size=(DRAWN, self.inputs))
+        x = np.random.default_rng(0).normal(size=(DRAWN_INPUTS, self.inputs))
         with warnings.catch_warnings(action="ignore"):  # of columns without names
             for scaler in reversed(_steps(estimator)[:-1]):
                 x = scaler.inverse_transform(x)
             expected = (estimator.predict if self.classes is None else estimator.predict_proba)(x)
         actual = self(x)
-        allowed = TOLERANCE * max(1, abs(expected).max())
+        allowed = LAYERS_TOLERANCE * max(1, abs(expected).max())
         if disagreement(actual, expected, allowed):
             raise InputError(
                 f"compiled, this {type(estimator).__name__} gives other numbers than its own predict does: float32 is "

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from spdnn.core.fields import Count, Positive, Record, Seconds
 from spdnn.core.limits import BUSY
 from spdnn.core.load import LoadMonitor
-from spdnn.core.resources import available_bytes
+from spdnn.core.resources import CALLS_SHARE, available_bytes
 from spdnn.core.shown import plural
 from spdnn.core.turns import REST, STEADY, TURN, Timed, take_turns, wait_for_idle
 from spdnn.ops.onnx_products import GraphProduct
@@ -36,7 +36,6 @@ SETS = 5  # of products that are timed, at most
 FIRST, LAST = (3, 7), (7, 41)  # rounds: of all sets, and of the best one beside the model as it is
 BUDGET = 3.0  # seconds of each of these two, where the least rounds do not take longer
 ALIKE = 0.01  # a difference that does not matter
-MEMORY_SHARE = 0.5  # of what is free, for the models that take turns
 
 
 class Choice(Record):
@@ -273,5 +272,5 @@ def _sets(models: Models, costs: Sequence[tuple[float, float] | None], most: int
     sets = dict.fromkeys((promising, (True,) * len(promising), *turned))
     # Each is a session with weights of its own, beside the model as it is.
     free = available_bytes()
-    room = SETS if free is None else int(MEMORY_SHARE * free / max(1, models.nbytes)) - 1
+    room = SETS if free is None else int(CALLS_SHARE * free / max(1, models.nbytes)) - 1
     return [each for each in sets if any(each)][: max(1, min(SETS, most, room))]

@@ -32,7 +32,7 @@ COLUMNS = (
 )  # fmt: skip
 _LENGTHS = re.compile(r"random|(zipf|rising)-(\d+(?:\.\d+)?)")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,60}")
-MOST = 1 << 24  # of a size in the table
+LARGEST = 1 << 24  # of a size in the table
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,8 @@ def _shape(cell: dict[str, str], where: str) -> Shape:
         raise InputError(f"{where}: lengths {cell['lengths']!r} must be random, zipf-S or rising-S with a number S")
     config_tables.check_filled(cell, ("source",), where)
     for name in ("rows", "columns", "inference", "training", "repeats"):
-        cell[name] = None if name in PHASES and not cell[name] else config_tables.whole(cell[name], name, where, MOST)
+        absent = name in PHASES and not cell[name]
+        cell[name] = None if absent else config_tables.whole(cell[name], name, where, LARGEST)
     return Shape(**cell)
 
 

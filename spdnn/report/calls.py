@@ -35,7 +35,7 @@ LIBRARIES = {
     "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "openvino-f32": "OpenVINO in float32", "mnn": "MNN",
     "deepsparse": "DeepSparse",
 }  # fmt: skip
-MOST_DRAWN, MOST_SHOWN = 4, 8  # networks
+DRAWN_NETWORKS, SHOWN_NETWORKS = 4, 8  # with a figure, and with a table
 HOW = (
     "Ours (",
     code("spdnn.compile"),
@@ -178,11 +178,11 @@ def section(collection: Collection) -> Section | None:
     networks = called(collection)
     if not networks:
         return None
-    drawn = [network for network in networks if len(network.batches) > 1][:MOST_DRAWN]
+    drawn = [network for network in networks if len(network.batches) > 1][:DRAWN_NETWORKS]
     parts: list[Block] = [_part(network, f"calls-{k}", network in drawn) for k, network in enumerate(networks, 1)]
-    more = len(parts) - MOST_SHOWN
+    more = len(parts) - SHOWN_NETWORKS
     left = [Paragraph(f"{plural(more, 'network')} more, in the records.", "soft")] if more > 0 else []
-    blocks = [*parts[:MOST_SHOWN], *left, Paragraph(HOW, "soft")]
+    blocks = [*parts[:SHOWN_NETWORKS], *left, Paragraph(HOW, "soft")]
     return Section(NAME, TITLE, blocks, "Latency and throughput by batch")
 
 

@@ -62,12 +62,12 @@ class LimitRow:
             self.binds += ", memory not counted"
         self.share = self.least.seconds / run.inference_seconds
         loads, second = self.machine.load_bytes_per_second, self.machine.l2_load_bytes_per_second
-        edges = [rate * ranks / limits.EDGE_BYTES for rate in (loads, second)]
+        edges = [rate * ranks / limits.EDGE_LOAD_BYTES for rate in (loads, second)]
         self.roofs = (*edges, self.machine.copy_bytes_per_second * ranks)
         computed, moved, loaded = result.edges_computed, run.record.bytes_moved, result.bytes_loaded
         self.own_rate = computed / self.least.seconds if self.least.seconds else None
         self.intensity = computed / moved if moved else None
-        loaded = computed * limits.EDGE_BYTES if loaded is None else loaded
+        loaded = computed * limits.EDGE_LOAD_BYTES if loaded is None else loaded
         self.edge_bytes = loaded / computed if computed else None
 
 

@@ -35,7 +35,7 @@ PUBLISHED = {
 }
 UNNAMED = replace(RATE, name="")  # of columns whose caption has the unit
 NAME, TITLE = "networks", "The twelve networks"
-LEAST = 3  # networks of different sizes, for a slope
+LEAST_SIZES = 3  # networks of different sizes, for a slope
 MARKS = {"reduced": ("*", 0), "like": ("D", 1), "plain": ("P", 4), "solution": ("s", 2)}  # mark, colour
 SOLUTION = "time to solution, work avoided"
 
@@ -254,12 +254,12 @@ class Curve(NamedTuple):
 
 
 def _growth(rows: Sequence[Size]) -> list[Figure]:
-    """Seconds and peak memory against edges, both logarithmic; none for fewer than LEAST networks."""
+    """Seconds and peak memory against edges, both logarithmic; none for fewer than LEAST_SIZES networks."""
     runs_of = {name: [row.ours[name] for row in rows if row.ours[name]] for name in NAMES}
     solved = [run for run in runs_of["reduced"] if run.solution]
     curves = [Curve(name, NAMES[name], runs, [run.inference_seconds for run in runs]) for name, runs in runs_of.items()]
     curves.append(Curve("solution", SOLUTION, solved, [run.solution.seconds for run in solved]))
-    curves = [curve for curve in curves if len({run.problem.edges for run in curve.runs}) >= LEAST]
+    curves = [curve for curve in curves if len({run.problem.edges for run in curve.runs}) >= LEAST_SIZES]
     if not curves:
         return []
     figure = Figure(

@@ -12,7 +12,7 @@ from spdnn.report.common.drawing import MOST_BARS, Figure
 from spdnn.report.common.run_rows import RunRow, every_run, latest
 
 NAME, TITLE = "own", "Networks of your own"
-MOST_LABELLED, MOST_CLASSES = 8, 20  # networks with labels, and classes of one, that are shown
+MOST_LABELLED, LISTED_CLASSES = 8, 20  # networks with labels, and classes of one, that are shown
 
 
 def section(collection: Collection) -> Section | None:
@@ -42,7 +42,7 @@ def _accuracy(run: RunRow) -> list[Block]:
     text = f" of the inputs (top-1, {accuracy.top1:,} of {count:,})."
     share = Number(accuracy.top1 / count, PERCENT)
     blocks: list[Block] = [Paragraph((f"{run.short}: the largest output is that of the label for ", share, text))]
-    if accuracy.confusion and len(accuracy.confusion) <= MOST_CLASSES:
+    if accuracy.confusion and len(accuracy.confusion) <= LISTED_CLASSES:
         classes = range(len(accuracy.confusion))
         columns = [Column(str(k), lambda row, k=k: accuracy.confusion[row][k], NUMBER) for k in classes]
         table = Table("Confusion matrix", [Column("Label", str), *columns], "Inputs by label (row) and largest output")

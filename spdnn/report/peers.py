@@ -28,7 +28,7 @@ HOW = (
     "ratio is the interval of the median over pairs of samples: other load on the machine slows both samples of a pair."
 )
 OURS = "cpu"  # the engine of a comparison that the others are set against
-MOST_SHOWN = 8  # comparisons
+SHOWN_COMPARISONS = 8  # with other libraries, the latest
 
 
 class Peer:
@@ -105,9 +105,9 @@ def section(collection: Collection) -> Section | None:
     )
     tables = [
         PEERS.of(one.rows, title=f"{PEERS.title} {words.network(one.ours.problem)}, {one.ours.inputs} inputs")
-        for one in every[:MOST_SHOWN]
+        for one in every[:SHOWN_COMPARISONS]
     ]
-    more = len(every) - MOST_SHOWN
+    more = len(every) - SHOWN_COMPARISONS
     left = [Paragraph(f"{plural(more, 'comparison')} more, in the records.", "soft")] if more > 0 else []
     blocks = [Paragraph(HOW), *([figure] if rows else []), *tables, *left]
     return Section(NAME, TITLE, blocks, "Other libraries in the same run")

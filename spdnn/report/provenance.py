@@ -25,10 +25,10 @@ from spdnn.runs.records.run_record import RunRecord, busy_part
 NAME, TITLE = "provenance", "Records and glossary"
 Records = Sequence[RunRecord | OperationRecord]
 MOST_CHARACTERS = 1_000_000  # of the link that holds records; browsers take addresses of 2 MB
-RATIO = 60  # more than gzip makes of records: texts that it could not bring under the limit are not tried
+GZIP_RATIO = 60  # more than gzip makes of records: texts that it could not bring under the limit are not tried
 SHORT_LIST = 8  # entries of a list that are kept where records are thinned
 LISTS = ("pass_log", "layer_rows", "layer_edges", "timeline", "stages", "groups")  # notes that figures show
-MOST_RUNS = 60  # whose command is shown
+SHOWN_COMMANDS = 60  # whose command is shown
 # Columns of the table of records that are the page's own words and figures, of runs and of operations; the others are
 # fields of records.
 OF_RUNS = {
@@ -93,7 +93,7 @@ def section(collection: Collection) -> Section | None:
     if records:
         blocks.append(MACHINES.of(list(group_by(records, _machine).values())))
     if runs:
-        shown = fair(runs, MOST_RUNS, lambda run: (run.case, run.setting), lambda run: run.record.created)
+        shown = fair(runs, SHOWN_COMMANDS, lambda run: (run.case, run.setting), lambda run: run.record.created)
         more = [Paragraph(f"{plural(len(runs) - len(shown), 'more run')} in the records.", "soft")]
         folds = [Fold(f"{run.case}, {run.record.created}", [Terms(_again(run))]) for run in shown]
         folds += more if len(runs) > len(shown) else []
@@ -219,7 +219,7 @@ def records_link(records: Records) -> tuple[dict[str, str], str]:
 
 def _fitting(records: Iterable[object]) -> dict[str, str] | None:
     """The link of these, if it has no more than MOST_CHARACTERS."""
-    texts, budget = [], RATIO * MOST_CHARACTERS
+    texts, budget = [], GZIP_RATIO * MOST_CHARACTERS
     for record in records:
         texts.append(json.dumps(record, separators=(",", ":"), ensure_ascii=False, sort_keys=True))
         budget -= len(texts[-1]) + 1

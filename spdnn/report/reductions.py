@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from spdnn.core import challenge
+from spdnn.core.numbers import ceil_div
 from spdnn.core.shown import plural, significant
 from spdnn.core.table import BILLIONS, NOTHING, RATE, RATIO, SECONDS, Column, Number, Phrase, Styled, Table, code, mark
 from spdnn.engines.reductions.registry import REDUCTIONS
@@ -28,15 +29,15 @@ from spdnn.report.common.run_rows import RunRow, by_formula, group_by, interval
 NAME, TITLE = "reductions", "What the reductions leave out"
 COUNTED = ("dead", "inputs", "neurons")  # reductions whose rows and edges engines note, as they are counted
 COMPUTED, UNSEARCHED = "as computed", "not searched for"  # how edges of a step are known, where not by counting
-LEAST = 1.005  # times fewer edges, of networks in figures
-MOST_SHOWN = 60  # networks
+LEAST_FACTOR = 1.005  # times fewer edges, of networks in figures
+MOST_NETWORKS = 60  # in a table
 MOST_LINES = 20  # networks with sentences
 LABELLED = 0.055  # of the axis: a bar shorter than that has no room for its number
 UNNAMED = replace(BILLIONS, name="")  # of columns whose caption has the unit
 DIVIDED = replace(RATIO, write=lambda factor: f"÷ {RATIO.write(factor)}")
-MOST = 12  # times the most edges: room for the product of all factors
+AXIS_ROOM = 12  # times the most edges: room for the product of all factors
 POWERS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-COLUMNS = 2  # of panels
+PANEL_COLUMNS = 2  # of panels
 DASHES = (0, (4, 1.5))  # of the rows computed
 
 
@@ -258,11 +259,11 @@ def section(collection: Collection) -> Section | None:
     every = networks(collection)
     if not every:
         return None
-    reduced = [network for network in every if network.product is None or network.product >= LEAST]
+    reduced = [network for network in every if network.product is None or network.product >= LEAST_FACTOR]
     blocks: list[Block] = [
         Paragraph((_example(every), " Each ", term("reduction", "reductions"), " can be switched off.")),
         *([_edges(reduced[:MOST_BARS])] if reduced else []),
-        edges_table().of(every, most=MOST_SHOWN),
+        edges_table().of(every, most=MOST_NETWORKS),
     ]
     if lacks := [Paragraph(sentence, "soft") for network in every[:MOST_LINES] for sentence in network.lacks]:
         blocks.append(Fold("What these records lack, and the runs that would have it", lacks))
@@ -409,7 +410,7 @@ def _plot_edges(shown: Sequence[Network], narrow: bool):
     plot, axes = plotting.canvas(1.2 + 0.32 * len(shown) + (0.8 if narrow else 0), narrow=narrow)
     # The ends of the axis: all that is drawn, and a little more on both sides.
     counts = [edges for one in shown for edges in (one.problem.work, one.computed, *(step.edges for step in one.steps))]
-    low, high = min(filter(None, counts)) / 2, max(filter(None, counts)) * MOST
+    low, high = min(filter(None, counts)) / 2, max(filter(None, counts)) * AXIS_ROOM
     for row, network in enumerate(shown):
         right = work = network.problem.work
         for step in takewhile(attrgetter("edges"), network.steps):
@@ -461,8 +462,8 @@ def _rows(shown: Sequence[Network]) -> Figure:
 def _plot_rows(shown: Sequence[Network], narrow: bool):
     """A panel for each network; all axes are logarithmic and the same."""
     palette = plotting.colours()
-    columns = min(COLUMNS, len(shown))
-    lines = -(-len(shown) // columns)
+    columns = min(PANEL_COLUMNS, len(shown))
+    lines = ceil_div(len(shown), columns)
     plot, panels = plotting.canvas(
         0.8 + 1.9 * lines, lines, columns, narrow=narrow, sharex=True, sharey=True, squeeze=False
     )

@@ -25,7 +25,7 @@ from spdnn.runs.records.published import read_baselines, read_operation_baseline
 if TYPE_CHECKING:
     import pandas
 
-NARROW = 5.5  # inches
+NARROW_INCHES = 5.5  # inches
 
 
 def render(
@@ -116,7 +116,7 @@ def plot(kind: str, folders: Sequence[RecordFolder], output: Path, width: float,
     """Write the figure `kind` of the page of these folders to `output`: .pdf, .svg or .png.
 
     Args:
-        width: inches; figures that have a layout for a telephone use it below NARROW.
+        width: inches; figures that have a layout for a telephone use it below NARROW_INCHES.
         style: one of drawing.STYLES.
 
     Raises:
@@ -130,7 +130,7 @@ def plot(kind: str, folders: Sequence[RecordFolder], output: Path, width: float,
         raise InputError(f"{output}: the name of a figure ends in {', '.join(drawing.FORMATS)}")
     figure = figures[kind]
     with drawing.style(style, width), replacing(target) as part:
-        drawing.write(figure.plot(figure.narrow and width < NARROW), part, target.suffix[1:])
+        drawing.write(figure.plot(figure.narrow and width < NARROW_INCHES), part, target.suffix[1:])
 
 
 def section(name: str, folders: Sequence[RecordFolder]) -> Section:

@@ -33,12 +33,12 @@ ABSENT = (
 )  # fmt: skip
 KINDS = {STRONG: "Strong scaling", WEAK: "Weak scaling", OTHER: "Not compared"}
 LEAST_DEVICES = 4  # numbers of devices that make a published scaling curve
-MOST_GROUPS = 8
-MOST_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
+SCALING_GROUPS = 8  # of runs that are compared, with figures
+LISTED_RANKS, MOST_EXCHANGES = 64, 20  # that one run's details list
 # The mark of a partition and its index into seaborn's "colorblind"; None: not of ranks.
 MARKS = {"static": ("o", 0), "cyclic": ("s", 3), "rebalanced": ("^", 2), None: ("o", 0)}
 BASE_MARK = "D"
-WIDE = 4  # seconds that differ by this factor are on a logarithmic scale
+WIDE_SECONDS = 4  # seconds that differ by this factor are on a logarithmic scale
 SHADE, GREY = "#e9ebee", "#7b8794"
 OVER = mark("oversubscribed")
 DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1, 2)))
@@ -174,11 +174,11 @@ def section(collection: Collection) -> Section | None:
     compared = f"Runs on several {' or '.join(over)}, compared with the same settings on one.{spans} "
     more = " is defined below; ", code("spdnn plan RECORDS"), " predicts more of them."
     blocks: list[Block] = [Paragraph((compared, meaning, *more))]
-    for place, group in enumerate(groups[:MOST_GROUPS]):
+    for place, group in enumerate(groups[:SCALING_GROUPS]):
         counts[group.kind] += 1
         drawn = place < MOST_DRAWN and group.kind != OTHER
         blocks.append(_part(group, f"scaling-{group.kind}-{counts[group.kind]}", drawn))
-    if more := len(groups[MOST_GROUPS:]):
+    if more := len(groups[SCALING_GROUPS:]):
         left = f"{plural(more, 'more group')} left off here; all are in ", Styled("the records", href="#records"), "."
         blocks.append(Paragraph(left, "soft"))
     systems = enumerate(published_systems(collection.baselines), 1)
@@ -238,8 +238,8 @@ def _ranks(run: RunRow) -> Fold:
         ("Messages", f"{significant(latency, 3)} µs for a small allgather, {significant(bandwidth, 3)} GB/s between "
                      "two ranks; measured after the repeats"),
     ]  # fmt: skip
-    longest = sorted(enumerate(whole.per_rank), key=lambda row: (-row[1].computing_seconds, row[0]))[:MOST_RANKS]
-    others = f"; the ranks that computed longest, {count - MOST_RANKS:,} others are left out" * (count > MOST_RANKS)
+    longest = sorted(enumerate(whole.per_rank), key=lambda row: (-row[1].computing_seconds, row[0]))[:LISTED_RANKS]
+    others = f"; the ranks that computed longest, {count - LISTED_RANKS:,} others are left out" * (count > LISTED_RANKS)
     rows = EACH_RANK.of(sorted(longest), title=f"Ranks of {run.case}", caption=f"{EACH_RANK.caption}{others}")
     return Fold(f"{run.case}: each of its {count} ranks", [Terms(terms), rows])
 
@@ -309,7 +309,7 @@ def _plot(rows: Sequence[ScaledRun], over: str, narrow: bool):
         for axes, ideal in ((speedup, ends), (efficiency, [100, 100])):
             axes.plot(ends, ideal, color=INK, linestyle=":", linewidth=1.2, zorder=1)
     seconds = [row.run.inference_seconds for row in rows]
-    wide = max(seconds) >= WIDE * min(seconds)
+    wide = max(seconds) >= WIDE_SECONDS * min(seconds)
     for axes in [time] * wide + [speedup] * scaled:
         axes.set_yscale("log", base=2)
         axes.yaxis.set_major_formatter(plain)

@@ -38,7 +38,7 @@ HOW = (
     "devices draw batches as they finish. Pipeline: each device has a range of the layers. On a processor, a device is "
     "a part of the threads with memory of its own."
 )
-MOST_GROUPS, MOST_CUT = 8, 3  # groups, and those of them with figures
+SCHEDULE_GROUPS, MOST_CUT = 8, 3  # groups, and those of them with figures
 MOST_PANELS = 8  # of a figure of timelines
 FIELD = "Lin and Huang, HPEC 2020"  # whose table has schedules of the field side by side
 FIELD_SYSTEMS = ("SNIG", "BF", "GPipe*")
@@ -53,7 +53,7 @@ TASKS = {
     "join": ("batches that go on as one", 3),
     "collect": ("results", 8),
 }
-NARROW = 1 / 1500  # of the whole time: shorter bars and gaps cannot be seen, and are drawn with their neighbours
+NARROW_BAR = 1 / 1500  # of the whole time: shorter bars and gaps cannot be seen, and are drawn with their neighbours
 Panels = Sequence[tuple[str, Sequence["Span"]]]  # labels and timelines
 
 
@@ -108,7 +108,7 @@ PUBLISHED = Table(
 
 def section(collection: Collection) -> Section | None:
     """The section; None without a run of the task graph."""
-    groups = enumerate(schedule_groups(collection.own)[:MOST_GROUPS], 1)
+    groups = enumerate(schedule_groups(collection.own)[:SCHEDULE_GROUPS], 1)
     parts = [_part(group, f"schedules-{number}", number <= MOST_CUT, collection.baselines) for number, group in groups]
     return Section(NAME, TITLE, [Paragraph(HOW), *parts]) if parts else None
 
@@ -208,7 +208,7 @@ def _plot_timelines(panels: Panels, narrow: bool):
     for panel, (label, timeline), own in zip(axes[:, 0], panels, lanes, strict=True):
         for place, lane in enumerate(own):
             of_lane = [span for span in timeline if (span.device, span.lane) == lane]
-            for kind, batch, begin, end in joined(of_lane, last * NARROW):
+            for kind, batch, begin, end in joined(of_lane, last * NARROW_BAR):
                 panel.barh(place, end - begin, left=begin, height=0.72, color=palette.get(kind, NO_COLOUR),
                            alpha=0.55 if batch and batch % 2 else 1.0, linewidth=0)  # fmt: skip
         several = len({device for device, _ in own}) > 1

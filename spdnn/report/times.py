@@ -23,7 +23,7 @@ from spdnn.report.common.words import LANES, ONE_LAYER, STREAMED
 from spdnn.runs.records.distribution import PER_REPEAT
 from spdnn.runs.records.notes import Notes, TaskgraphNotes
 from spdnn.runs.records.published import read_preparations
-from spdnn.runs.records.samples import CLOCK, PARTS, TOLERANCE
+from spdnn.runs.records.samples import CLOCK, FOLLOWING_TOLERANCE, PARTS
 
 NAME, TITLE = "times", "Where the time goes"
 
@@ -54,7 +54,7 @@ LOOKS: dict[str, tuple[int | str, str]] = {
     "unassigned": ("#f1f3f5", INK),
 }  # fmt: skip
 MILLIONS = Unit(write=lambda number: significant(number / 1e6))
-WIDE = 30  # where the longest whole is so many times the shortest, each bar is all of its own case
+FAR_APART = 30  # where the longest whole is so many times the shortest, each bar is all of its own case
 LEAST_NAMED = 0.09  # of the axis: shorter parts have no number on them
 LEAST_RUNGS, MOST_RUNGS = 3, 24  # settings of a ladder
 
@@ -244,7 +244,7 @@ def _of_timeline(run: RunRow) -> Parts | None:
     # A record may come from anywhere: a timeline that contradicts its decomposition is not interpreted.
     if not all(0 <= span.device < devices and span.lane in LANES for span in spans):
         return None
-    if end > last * (1 + TOLERANCE) + CLOCK:
+    if end > last * (1 + FOLLOWING_TOLERANCE) + CLOCK:
         return None  # of another repeat
     kernel, copying, busy = 0.0, 0.0, 0.0
     for lanes in group_by(spans, lambda span: span.device).values():
@@ -277,7 +277,7 @@ def _covered_seconds(spans: Iterable) -> float:
 def _of_events(run: RunRow) -> Parts | None:
     """A GPU's own seconds in the last repeat, from its first launch to its last; the rest is the host's."""
     last, kernel = run.record.seconds[-1], (run.notes(Notes).spans or {}).get(run.record.span)
-    if kernel is None or kernel > last * (1 + TOLERANCE) + CLOCK:
+    if kernel is None or kernel > last * (1 + FOLLOWING_TOLERANCE) + CLOCK:
         return None
     # Events bracket the launches of a batch; what the host did around them has no clock of its own.
     return Parts(f"{EVENTS}, last repeat", max(last, kernel), kernel, unassigned=max(0.0, last - kernel))
@@ -301,12 +301,13 @@ def _upload_seconds(run: RunRow) -> float | None:
 def wholes(runs: Sequence[RunRow]) -> Figure:
     """Seconds to a verified result by part, where records have them, else of read, prepare and inference.
 
-    Where the wholes differ by WIDE, bars are shares of each case's own whole.
+    Where the wholes differ by FAR_APART, bars are shares of each case's own whole.
     """
     solved = [run for run in runs if run.solution]
     bars = [(run, _whole(run)) for run in fastest(solved or runs, MOST_BARS)]
     totals = [sum(seconds.values()) for _, seconds in bars]
-    relative, whole = max(totals) > WIDE * min(totals), "time to solution" if solved else "read + prepare + inference"
+    relative = max(totals) > FAR_APART * min(totals)
+    whole = "time to solution" if solved else "read + prepare + inference"
     how = " The totals differ very much, so each bar is 100 % of its own case." if relative else ""
     caption = f"{whole[0].upper()}{whole[1:]} by part; only inference enters the rate.{how}"
     label = f"% of the case's own {whole}" if relative else "seconds"

@@ -1,8 +1,8 @@
 """The cache of `spdnn challenge`: inputs of earlier runs. Networks are not kept: a formula makes them as fast.
 
 Files are in the folder `made` of `cache_folder`, under names with a digest of the source and of this package's code.
-When all take more than MOST bytes, those that were not used for longest are removed. A damaged file is made again. What
-another user wrote is used, and neither replaced nor removed. A record lists the parts that came from the cache
+When all take more than CACHE_BYTES, those that were not used for longest are removed. A damaged file is made again.
+What another user wrote is used, and neither replaced nor removed. A record lists the parts that came from the cache
 (`time_to_solution.cached`).
 """
 
@@ -22,8 +22,8 @@ from spdnn.core.files import cache_folder, sha256
 from spdnn.core.provenance import package_digest
 from spdnn.formats.inputs import read_inputs, write_inputs
 
-MOST = 10_000_000_000  # bytes
-SLACK = 1 << 20  # of a store besides its arrays
+CACHE_BYTES = 10_000_000_000  # that all inputs in the cache may take
+BESIDE_ARRAYS = 1 << 20  # of a store besides its arrays
 
 
 class InputCache:
@@ -64,7 +64,7 @@ class InputCache:
         for path, inputs in self._made:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                if _own(path) and self._room(inputs.nbytes + SLACK):
+                if _own(path) and self._room(inputs.nbytes + BESIDE_ARRAYS):
                     write_inputs(path, inputs, durable=False)
             except (OSError, SpdnnError) as error:
                 print(f"spdnn: warning: {error}; it is made again the next time", file=sys.stderr)
@@ -73,7 +73,7 @@ class InputCache:
         """Whether a file of `size` bytes may be written; the oldest ones of this user go for it."""
         files = sorted((file.stat().st_atime, file.stat().st_size, file) for file in self.folder.glob("*.safetensors"))
         own = [(nbytes, path) for _, nbytes, path in files if _own(path)]
-        over = size - MOST + sum(nbytes for _, nbytes, _ in files)
+        over = size - CACHE_BYTES + sum(nbytes for _, nbytes, _ in files)
         if over > sum(nbytes for nbytes, _ in own) or size > shutil.disk_usage(self.folder).free:
             return False
         for nbytes, path in own:

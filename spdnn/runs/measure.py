@@ -30,7 +30,7 @@ from spdnn.runs.records.result import EngineRecord, ProblemRecord, Reductions, R
 from spdnn.runs.records.run_record import Measurement
 
 MACHINE_SECONDS = 0.1  # of measuring the machine after the repeats; making its arrays comes on top
-LEAST = 0.2  # seconds of a watch whose answer decides whether to repeat: the system counts in ticks of 10 ms
+LEAST_WATCH = 0.2  # seconds of a watch whose answer decides whether to repeat: the system counts in ticks of 10 ms
 
 
 class LoadedRun(NamedTuple):
@@ -236,7 +236,7 @@ def repeat(
             seconds.append(once())
         attempts.append(seconds)
         repeats, first = len(seconds), first or time.perf_counter() - begun
-        loads.append(load(watch, LEAST if again else 0.0))
+        loads.append(load(watch, LEAST_WATCH if again else 0.0))
         watch = LoadMonitor()
     best = min(range(len(loads)), key=lambda k: loads[k].busy)
     return attempts[best], loads[best], loads[:best] + loads[best + 1 :]

@@ -20,12 +20,12 @@ from spdnn.core.request import ORACLE_SPEED
 from spdnn.core.result import PartOutputs, Result, check_sound
 from spdnn.engines.base import Engine, Options, Prepared
 
-DEEPEST = 5  # layers; from values in 0..1 the challenge's networks reach the clip after seven
-ROWS, LEAST_ROWS = 64, 16  # inputs of a part: the largest tile; fewer, and then fewer layers, of wide networks
-EDGES = 2**25  # inputs x edges of a part, at most, where it has more than one layer and LEAST_ROWS inputs
+DEEPEST_PART = 5  # layers; from values in 0..1 the challenge's networks reach the clip after seven
+PART_ROWS, LEAST_ROWS = 64, 16  # inputs of a part: the largest tile; fewer, and then fewer layers, of wide networks
+PART_EDGES = 2**25  # inputs x edges of a part, at most, where it has more than one layer and LEAST_ROWS inputs
 INSIDE = 0.5  # of the outputs, that are within the bounds and neither of them
-SHARE, MOST = 0.03, 16  # of the time to solution, for all parts but the first; parts
-DRAWN = 30  # inputs that take the reference as long as to read a layer and draw errors for its weights (measured)
+PARTS_TIME, MOST_CHECKED = 0.03, 16  # of the time to solution, for all parts but the first; parts
+LAYER_INPUTS = 30  # that take the reference as long as to read a layer and draw errors for its weights (measured)
 
 
 class Part(NamedTuple):
@@ -39,13 +39,13 @@ class Part(NamedTuple):
 def draw(network: Network, seed: int, number: int) -> Part:
     """The part of a number (0-based): 0 ends with the network, others anywhere."""
     random = np.random.default_rng([seed, 3, number])
-    depth = int(random.integers(1, min(DEEPEST, network.depth) + 1))
+    depth = int(random.integers(1, min(DEEPEST_PART, network.depth) + 1))
     stop = network.depth if number == 0 else int(random.integers(depth, network.depth + 1))
     # The first layers are left out where that is too much work for the reference.
     work = [int(edges) for edges in np.cumsum([network.header(k).edges for k in reversed(range(stop - depth, stop))])]
-    while depth > 1 and LEAST_ROWS * work[depth - 1] > EDGES:
+    while depth > 1 and LEAST_ROWS * work[depth - 1] > PART_EDGES:
         depth -= 1
-    return Part(stop - depth, stop, int(np.clip(EDGES // max(1, work[depth - 1]), LEAST_ROWS, ROWS)))
+    return Part(stop - depth, stop, int(np.clip(PART_EDGES // max(1, work[depth - 1]), LEAST_ROWS, PART_ROWS)))
 
 
 def inputs_of(network: Network, part: Part, seed: int, number: int) -> Inputs:
@@ -84,7 +84,7 @@ def saturates(network: Network, result: Result) -> bool:
 def run(
     engine: Engine, prepared: Prepared, options: Options, result: Result, seed: int, seconds: float
 ) -> PartOutputs | None:
-    """Outputs of the first part, and of others while SHARE of `seconds` lasts for running and verifying them.
+    """Outputs of the first part, and of others while PARTS_TIME of `seconds` lasts for running and verifying them.
 
     None where the result of the whole network does not saturate, or the engine does not run a part, as standard error
     says.
@@ -97,7 +97,7 @@ def run(
         return None
     begun, spent, made = time.perf_counter(), 0.0, []
     # Another part takes about as long as those so far did.
-    while not made or (len(made) < MOST and spent * (1 + 1 / len(made)) <= SHARE * seconds):
+    while not made or (len(made) < MOST_CHECKED and spent * (1 + 1 / len(made)) <= PARTS_TIME * seconds):
         try:
             part, rows = _run(engine, network, prepared.reductions, options, seed, len(made))
         except (InputError, Unavailable, Unsuitable) as error:
@@ -105,7 +105,8 @@ def run(
             return None
         made.append((part, rows))
         # The reference goes through the edges twice, and draws errors for all weights.
-        edges = sum((2 * part.count + DRAWN) * network.header(k).edges for part, _ in made for k in range(*part[:2]))
+        each = ((2 * part.count + LAYER_INPUTS, k) for part, _ in made for k in range(*part[:2]))
+        edges = sum(count * network.header(k).edges for count, k in each)
         spent = time.perf_counter() - begun + edges / ORACLE_SPEED
     return PartOutputs.of(made)
 

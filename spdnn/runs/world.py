@@ -20,7 +20,7 @@ RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK")
 CONNECTED = "spdnn.runs.ranks.world:ConnectedWorld"  # of several ranks
 NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 NODES = ("SLURMD_NODENAME",)  # what the scheduler calls this node, where that may differ from the host's name
-GRACE = 0.2  # seconds for each rank below this one to tell its error and end this one, when several fail at once
+RANK_GRACE = 0.2  # seconds for each rank below this one to tell its error and end this one, when several fail at once
 
 
 def launched_count() -> int:
@@ -112,7 +112,7 @@ def tell_and_end(sentence: str, status: int) -> NoReturn:
     """
     ranks = connect()
     if not ranks.ending:
-        time.sleep(min(1.0, GRACE * ranks.rank))
+        time.sleep(min(1.0, RANK_GRACE * ranks.rank))
     print(f"spdnn: rank {ranks.rank} on {ranks.node}: {sentence}", file=sys.stderr, flush=True)
     if ranks.ending:
         raise SystemExit(status)

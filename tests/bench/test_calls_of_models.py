@@ -148,7 +148,7 @@ def test_every_program_has_a_verified_record_of_each_batch(given, tmp_path, open
         assert [record.program.name for record in records] == ["ours", "onnxruntime", "openvino-f32"]
         for record in records:
             assert record.program.notes["precision"] == "float32"
-            assert record.verification.error < calls.TOLERANCE
+            assert record.verification.error < calls.OUTPUT_TOLERANCE
             check_content(OperationRecord, record, "record")
             assert (record.operation, record.problem.batch_columns) == ("network", batch)
             assert record.problem.layer == "4 nodes"
@@ -168,7 +168,7 @@ def test_a_program_of_lower_precision_is_shown_as_that_with_its_error(tmp_path, 
     _, lower, same = records
     check_content(OperationRecord, lower, "record")
     assert (lower.program.notes["precision"], same.program.notes["precision"]) == ("bfloat16", "float32")
-    assert same.verification.error < calls.TOLERANCE < lower.verification.error < 2**-8
+    assert same.verification.error < calls.OUTPUT_TOLERANCE < lower.verification.error < 2**-8
     assert lower.verification.worst == pytest.approx(lower.verification.error / 0.02)
     assert lower.verification.rule == (
         "bfloat16: every value within 2 % of the largest of its output, compared with ONNX Runtime without "

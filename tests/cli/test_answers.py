@@ -109,7 +109,7 @@ def test_probabilities_are_told_from_logits(infer, files):
 
 
 def test_many_classes_show_what_is_mixed_up(infer, files, monkeypatch):
-    monkeypatch.setattr("spdnn.cli.answers.SHOWN", 5)
+    monkeypatch.setattr("spdnn.cli.answers.SHOWN_CLASSES", 5)
     _, out, _ = infer("--labels", "y.npy", "--classes", "names.txt")
     rows = out[out.index("confusion ") :].splitlines()
     assert rows[0] == "confusion   most often, of 10 wrong predictions (--json has the whole matrix)"

@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_be_written(run, monkeypatch, capsys, tmp_path):
     assert "spdnn: warning: " in capsys.readouterr().err
 
 
-ONE = 100 * 32 * 4 + cache.SLACK
+ONE = 100 * 32 * 4 + cache.BESIDE_ARRAYS
 
 
 def kept(name):
@@ -88,7 +88,7 @@ def test_what_another_user_wrote_is_used_and_stays(monkeypatch, capsys, number):
 
     monkeypatch.setattr(os, "utime", refuse)
     monkeypatch.setattr(os, "geteuid", lambda: before[0].st_uid + 1)
-    monkeypatch.setattr(cache, "MOST", ONE)  # so that there is room for another only if one of these goes
+    monkeypatch.setattr(cache, "CACHE_BYTES", ONE)  # so that there is room for another only if one of these goes
     assert [kept(name) for name in ("whole", "damaged", "new", "whole")] == [["inputs"], [], [], ["inputs"]]
     for path, status in zip((damaged, whole), before, strict=True):
         assert (path.stat().st_ino, path.stat().st_mtime_ns) == (status.st_ino, status.st_mtime_ns)
@@ -97,16 +97,16 @@ def test_what_another_user_wrote_is_used_and_stays(monkeypatch, capsys, number):
 
 
 def test_the_oldest_go(monkeypatch):
-    monkeypatch.setattr(cache, "MOST", 2 * ONE)
+    monkeypatch.setattr(cache, "CACHE_BYTES", 2 * ONE)
     assert [kept(name) for name in ("a", "b", "a")] == [[], [], ["inputs"]]
     for path, second in zip(stores(), (2, 1), strict=True):  # b is the one not used for longest
         os.utime(path, (second, path.stat().st_mtime))
     kept("c")
     assert [path.name.split("-")[1] for path in stores()] == ["a", "b", "c"]  # files are smaller than SLACK says
-    monkeypatch.setattr(cache, "MOST", ONE + stores()[0].stat().st_size)
+    monkeypatch.setattr(cache, "CACHE_BYTES", ONE + stores()[0].stat().st_size)
     kept("d")
     assert [path.name.split("-")[1] for path in stores()] == ["c", "d"]
-    monkeypatch.setattr(cache, "MOST", ONE - 1)
+    monkeypatch.setattr(cache, "CACHE_BYTES", ONE - 1)
     kept("e")
     assert [path.name.split("-")[1] for path in stores()] == ["c", "d"]
 

@@ -213,7 +213,7 @@ def test_an_engine_tells_the_survivors_of_its_layers(told, monkeypatch, name, re
 def test_other_stages_tell_too(told, monkeypatch, tmp_path):
     network, inputs = deadly()
     monkeypatch.setenv("TQDM_MININTERVAL", "0")
-    monkeypatch.setattr("spdnn.formats.container.BLOCK", 1 << 14)
+    monkeypatch.setattr("spdnn.formats.container.DIGESTED_BYTES", 1 << 14)
     write_network(tmp_path / "net.safetensors", network)
     write_inputs(tmp_path / "in.safetensors", inputs)
     files = f"--network {tmp_path}/net.safetensors --inputs {tmp_path}/in.safetensors"

@@ -10,7 +10,7 @@ from refusals import refuses
 from spdnn.core import safe_open
 from spdnn.core.errors import InputError
 
-BOMB = gzip.compress(bytes(safe_open.SMALL + 1))
+BOMB = gzip.compress(bytes(safe_open.SMALL_UNPACKED + 1))
 
 
 def test_what_is_no_plain_file_is_never_waited_for(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from refusals import refuses
 
-from spdnn.core.statistics import FEW, RESAMPLES, interval
+from spdnn.core.statistics import FEW_SAMPLES, RESAMPLES, interval
 
 
 def plain(samples):
@@ -18,7 +18,7 @@ def plain(samples):
     return median, min(low, median), max(high, median), RESAMPLES
 
 
-@pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 7, 10, 20, 33, FEW - 1, FEW, FEW + 1, 200])
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 7, 10, 20, 33, FEW_SAMPLES - 1, FEW_SAMPLES, FEW_SAMPLES + 1, 200])
 def test_every_bit_is_that_of_the_definition(size):
     random = np.random.default_rng(size)
     for samples in (

@@ -52,7 +52,7 @@ SETTINGS = (
         for valued in (False, True)
         for bits in (False, True)
     ),
-    *(Setting(kernel, ceilings.BLOCKS) for kernel in ceilings.KERNELS),
+    *(Setting(kernel, ceilings.LOAD_BLOCKS) for kernel in ceilings.KERNELS),
     *(Setting(kernel, kernel.defines["BLOCKS"]) for kernel in OPERATIONS),
     *(
         Setting(settings.persistent(inputs, threads, valued), settings.RESIDENT // threads)

@@ -20,7 +20,7 @@ def device(request):
 
 def sums(device, kernel, each, rounds, shared=0, **given):
     """What a kernel writes: float64 (threads of the grid, each), or (threads,) of one number each."""
-    found = device.empty(BLOCKS * ceilings.THREADS * each, np.float32)
+    found = device.empty(BLOCKS * ceilings.LOAD_THREADS * each, np.float32)
     device.bind(kernel, BLOCKS, {"sums": found, "rounds": rounds, **given}, shared)()
     return device.read(found).reshape(-1, each).squeeze().astype(np.float64)
 
@@ -40,14 +40,14 @@ def test_every_float_is_copied_and_no_more(device, count, rounds):
 @pytest.mark.parametrize("rounds", [1, 3, 130])
 def test_loads_of_shared_memory_take_every_line(device, rounds):
     found = sums(device, ceilings.SHARED, 4, rounds, ceilings.SHARED_BYTES)
-    lines = np.add.outer(np.arange(ceilings.ROWS), np.arange(ceilings.TILE)).sum(axis=0)
+    lines = np.add.outer(np.arange(ceilings.SHARED_ROWS), np.arange(ceilings.TILE)).sum(axis=0)
     expected = rounds * lines.reshape(8, 4)[np.arange(len(found)) % 8]
     np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("turns", [1, 2, 5])
 def test_loads_of_the_second_cache_go_through_the_buffer(device, turns):
-    count = turns * BLOCKS * ceilings.THREADS
+    count = turns * BLOCKS * ceilings.LOAD_THREADS
     values = np.random.default_rng(0).integers(0, 100, 4 * count).astype(np.float32)
     found = sums(device, ceilings.SECOND, 4, turns, buffer=device.upload(values), count=count)
     np.testing.assert_array_equal(found.sum(axis=0), ceilings.IN_FLIGHT * values.reshape(-1, 4).sum(axis=0))
@@ -87,11 +87,11 @@ class Clocked(ShimDevice):
 
 def test_windows_are_as_long_as_asked_for_and_rates_are_work_over_time():
     device = Clocked(multiprocessors=1, l2_bytes=1 << 18)
-    threads = ceilings.BLOCKS * ceilings.THREADS
+    threads = ceilings.LOAD_BLOCKS * ceilings.LOAD_THREADS
     found = ceilings.measure(device, 0.32)  # windows of 10 ms, so of 5,000 rounds at least
     work = {
-        "copy_bytes_per_second": 2 * ceilings.COPY_CACHES * (1 << 18),
-        "load_bytes_per_second": threads * 16 * ceilings.ROWS,
+        "copy_bytes_per_second": 2 * ceilings.COPY_L2 * (1 << 18),
+        "load_bytes_per_second": threads * 16 * ceilings.SHARED_ROWS,
         "l2_load_bytes_per_second": threads * 16 * ceilings.IN_FLIGHT,
         "fma_per_second": threads * ceilings.CHAINS * ceilings.STEPS,
     }

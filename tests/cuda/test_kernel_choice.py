@@ -33,5 +33,5 @@ def test_one_row_is_timed_where_one_will_be_left(device, cuda, network):
     choose(device, network, 0, 40, later=rows_left(40, True, True))
     for name in ("persistent_layers", "staged_layer"):
         rows = {int(values[3].held[0]) for one, _, _, values, _ in cuda.launched if one == name}
-        assert rows == {1, choice.TILES * device.properties.multiprocessors * 32}
+        assert rows == {1, choice.TILES_EACH * device.properties.multiprocessors * 32}
     assert (rows_left(40, True, False), rows_left(40, False, False)) == (64, None)

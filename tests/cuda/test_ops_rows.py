@@ -79,7 +79,7 @@ def test_spans_are_of_whole_warps_and_few():
         (span,) = cuda_launches.sddmm_spans(longest, mean, 1e6)
         assert span % 32 == 0
         assert span >= max(mean, cuda_launches.LEAST_SPAN)
-        assert -(-longest // span) <= cuda_launches.MOST_PARTS
+        assert -(-longest // span) <= cuda_launches.WARPS_OF_ROW
         few, other = cuda_launches.sddmm_spans(longest, mean, 10)
         assert other == span
         assert few % 32 == 0

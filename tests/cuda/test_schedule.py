@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from shim import ShimDevice
 
 from spdnn.core.features import Inputs
+from spdnn.core.numbers import ceil_div
 from spdnn.engines.base import Prepared
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.buffers import KernelPlan
 from spdnn.engines.cuda.schedule import KINDS, passes, persistent_shared, stage_room, variants
-from spdnn.engines.memory import parts_of
 from spdnn.engines.reductions.dead import LONGEST_PASS
 from spdnn.formats.radixnet import RadixNet
 
@@ -112,4 +112,4 @@ def test_bytes_of_a_tile():
     network = RadixNet(64, 9, -0.1)
     plan = KernelPlan(ShimDevice(), Prepared.reduce(network, ()), Inputs.from_array(np.ones((1, 64), np.float32)), None)
     assert plan.tile_bytes == 32 * (2 * 4 * 64 + 192) + 4 * (9 + 64)
-    assert parts_of(plan.tile_bytes, 32) == 2 * 4 * 64 + 192 + 10  # of one input
+    assert ceil_div(plan.tile_bytes, 32) == 2 * 4 * 64 + 192 + 10  # of one input

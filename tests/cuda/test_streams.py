@@ -32,7 +32,7 @@ def test_nothing_is_done_before_somebody_waits_and_no_more_than_must_be(order):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_copies_go_on_beside_the_host_from_few_buffers(set_all, order):
-    set_all(copies, BUFFERS=2, BUFFER_BYTES=100)
+    set_all(copies, PINNED_BUFFERS=2, BUFFER_BYTES=100)
     device = ShimDevice(order)
     uploads, small = Copies(device), device.empty(5, np.uint8)
     pinned = len(device.node.memory)

@@ -11,8 +11,8 @@ from spdnn.engines.costs.official import SURVIVORS, official_work
 from spdnn.engines.cuda import buffers, choice, rows, schedule, session
 from spdnn.engines.cuda.engine import CudaEngine
 from spdnn.engines.cuda.schedule import (
-    EDGE_BYTES,
     KINDS,
+    LAYOUT_BYTES,
     PERSISTENT,
     STAGED,
     SubBatches,
@@ -34,7 +34,7 @@ def force(set_all):
     expected there."""
 
     def change(tiles, first=2, expected=160):
-        set_all(buffers, LATER=first, MARGIN=1 << 20, rows_left=lambda *_: expected)
+        set_all(buffers, LATER=first, ROWS_MARGIN=1 << 20, rows_left=lambda *_: expected)
         set_all(CudaEngine, sub_batch_tiles=tiles)
 
     set_all(dead, PASS_LENGTHS=((3, 1), (7, 2)), LONGEST_PASS=3)
@@ -101,7 +101,7 @@ def later_bytes(neurons, size=None):
     parts = passes([STAGED] * DEPTH, [False] * DEPTH, True, False, ahead)
     parts = [part for part in parts if part.first >= choice.LATER]
     assert parts[0].first == choice.LATER
-    weights, rows = EDGE_BYTES[False] * 32 * neurons * (DEPTH - choice.LATER), SURVIVORS.get(neurons, [2000])[-1]
+    weights, rows = LAYOUT_BYTES[False] * 32 * neurons * (DEPTH - choice.LATER), SURVIVORS.get(neurons, [2000])[-1]
     sub = sub_batches(H100, parts, 4 * neurons, weights, rows, size)
     counts = (sub.count if sub else 1, 1)
     return sub, *(memory_bytes(parts, 4 * neurons, weights, rows, count, H100.l2_bytes) for count in counts)

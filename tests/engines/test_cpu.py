@@ -169,7 +169,7 @@ def test_the_first_pass_in_blocks_gives_the_same(set_all, bias, left):
     # Blocks of 16 tiles; rows that are no whole tile wait for those of the next block.
     network, inputs = RadixNet(64, 30, bias), rows(5000, 64, kind="bits", density=0.3)
     expected = infer(network, inputs, reductions="dead", values=True)
-    set_all(sessions, BLOCK_BYTES=0)
+    set_all(sessions, FIRST_PASS_BYTES=0)
     session = opened("cpu", network, inputs, ("dead",), threads=2, values=True)
     got = session.run()
     assert session.block == 16
@@ -180,7 +180,7 @@ def test_the_first_pass_in_blocks_gives_the_same(set_all, bias, left):
 
 
 def test_the_first_pass_has_no_blocks_where_most_rows_outlive_it(set_all):
-    set_all(sessions, BLOCK_BYTES=0)
+    set_all(sessions, FIRST_PASS_BYTES=0)
     inputs = rows(5000, 64, kind="bits", density=0.3)
     for network, reductions in ((RadixNet(64, 30, 0.0), ("dead",)), (RadixNet(64, 200, -0.35), ())):
         assert not opened("cpu", network, inputs, reductions, threads=2).block

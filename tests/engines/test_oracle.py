@@ -55,7 +55,7 @@ def test_every_number_of_workers_gives_the_same_bits(random_network, monkeypatch
     network = random_network([30, 400, 300], density=0.3, bias="vector", last="none")
     values = np.random.default_rng(3).normal(size=(count, 30))
     values[::3] = 0
-    monkeypatch.setattr(reference, "CHUNK_BYTES", 40 * 8 * 400 * 2)  # of two chunks, the first of two blocks
+    monkeypatch.setattr(reference, "REFERENCE_BYTES", 40 * 8 * 400 * 2)  # of two chunks, the first of two blocks
     found = []
     for workers in (1, 2, 5):
         monkeypatch.setattr(reference, "threads", lambda _, workers=workers: workers)
@@ -70,6 +70,6 @@ def test_blocks_change_no_bit(random_network, monkeypatch):
     network = random_network([30, 40, 20], density=0.3, bias="vector", last="none")
     values = np.random.default_rng(3).normal(size=(70, 30))
     whole = reference.forward(network, values)
-    monkeypatch.setattr(reference, "BLOCK", 7)
+    monkeypatch.setattr(reference, "BLOCK_INPUTS", 7)
     for mine, expected in zip(reference.forward(network, values), whole, strict=True):
         np.testing.assert_array_equal(mine, expected)

@@ -88,7 +88,7 @@ def test_a_header_that_lies_is_refused_before_anything_is_allocated(tmp_path, bl
 
 
 def test_an_archive_that_unpacks_to_far_more_than_it_is_ends_in_a_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(safe_open, "SMALL", 1 << 20)
+    monkeypatch.setattr(safe_open, "SMALL_UNPACKED", 1 << 20)
     path = tmp_path / "a.tar.gz"
     for content in (header(size=3 << 20), header()):
         path.write_bytes(gzip.compress(content + bytes(4 << 20)))

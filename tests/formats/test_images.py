@@ -143,7 +143,7 @@ def test_a_wide_binary_matrix_of_few_ones_stays_sparse():
 
 @pytest.mark.parametrize("rows", [1, 8, 1 << 20])
 def test_images_without_a_one_stay_between_others(tmp_path, monkeypatch, rows):
-    monkeypatch.setattr("spdnn.formats.images.ROWS", rows)
+    monkeypatch.setattr("spdnn.formats.images.UNPACKED_BITS", rows)
     text = b"1\t1\t1\n3\t2\t1\n3\t4\t0.5\n5\t3\t2\n7\t4\t1\n"
     expected = np.zeros((8, 4), np.float32)
     expected[[0, 2, 2, 4, 6], [0, 1, 3, 2, 3]] = [1, 1, 0.5, 2, 1]

@@ -62,7 +62,7 @@ def test_nyquist_bins_that_are_not_zero(side):
 def test_the_largest_modulus_is_found_whatever_the_blocks(monkeypatch):
     images = strokes(9)
     images[7, 10:14, 10:14] = 255
-    monkeypatch.setattr(mnist, "BLOCK", 5)
+    monkeypatch.setattr(mnist, "COLUMNS", 5)
     np.testing.assert_array_equal(mnist.resize_to_bits(images, 256), literal(images, 256))
 
 

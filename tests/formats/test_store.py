@@ -466,7 +466,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_inputs(path, monkeypatch, kind):
-    monkeypatch.setattr(container, "BLOCK", 40)
+    monkeypatch.setattr(container, "DIGESTED_BYTES", 40)
     given = KINDS[kind]
     inputs_store.write_inputs(path, given)
     read = inputs_store.read_inputs(path)

@@ -165,7 +165,7 @@ def test_headers_of_numpy_that_lie(content, says, tmp_path):
     ("packing", "size", "says"),
     [
         (zipfile.ZIP_LZMA, 9, "'w.npy' is packed in a way that NumPy does not use"),
-        (zipfile.ZIP_DEFLATED, safe_open.SMALL + 1, "33,554,433 bytes when unpacked, more than 33,554,432"),
+        (zipfile.ZIP_DEFLATED, safe_open.SMALL_UNPACKED + 1, "33,554,433 bytes when unpacked, more than 33,554,432"),
     ],
 )
 def test_archives_that_take_too_much_to_unpack(packing, size, says, tmp_path):

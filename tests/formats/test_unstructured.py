@@ -6,7 +6,7 @@ from refusals import refuses
 
 from spdnn.engines.reductions.dead import reviving
 from spdnn.engines.reductions.neurons import merge_neurons
-from spdnn.formats.unstructured import LEAST, MOST, Unstructured
+from spdnn.formats.unstructured import LEAST_OF_ONE, MOST_OF_ONE, Unstructured
 
 
 @pytest.mark.parametrize("neurons", [64, 1024])
@@ -15,7 +15,7 @@ def test_layers_are_sound_and_repeat(neurons):
     for k in range(4):
         layer = network.layer(k).check("layer")
         degrees = np.diff(layer.offsets)
-        assert LEAST <= degrees.min() < degrees.max() <= MOST
+        assert LEAST_OF_ONE <= degrees.min() < degrees.max() <= MOST_OF_ONE
         assert layer.edges == network.header(k).edges
         np.testing.assert_array_equal(layer.bias, network.header(k).bias)
         assert layer.bias.min() < 0 < layer.bias.max()

@@ -246,7 +246,7 @@ def _chosen(network: Network) -> None:
 
     device, real = cupy_device.open_device(), choice.several_layers
     with mock.patch.object(choice, "several_layers", several):
-        choice.choose(device, network, 0, choice.TILES * device.properties.multiprocessors, later=1)
+        choice.choose(device, network, 0, choice.TILES_EACH * device.properties.multiprocessors, later=1)
     assert {count for *_, count in found} > {1}, "no kernel was timed on many rows and on one"
     for kernels in found.values():
         _one(kernels)

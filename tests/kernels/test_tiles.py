@@ -8,6 +8,7 @@ from ladders import LEVELS, each_level
 
 from spdnn.core.features import Inputs
 from spdnn.core.network import IDENTITY, Activation, Layer, index_dtype
+from spdnn.core.numbers import ceil_div
 from spdnn.formats.radixnet import RadixNet
 from spdnn.kernels import dispatch
 from spdnn.kernels import tiles as layouts
@@ -28,7 +29,7 @@ def stored(rows, neurons=None):
 
 
 def masks_of(layers, count, tile):
-    return np.zeros((layers, layouts.tiles_of(count, tile)), np.uint64)
+    return np.zeros((layers, ceil_div(count, tile)), np.uint64)
 
 
 def through(level, layer, inputs, numbers, outputs, tile, streamed=False):
@@ -74,7 +75,7 @@ def test_compacting_to_any_tile(level, tile):
         np.testing.assert_array_equal(untiled(level, compacted, kept.size, 7, to), rows[kept])
         padding = -kept.size % to
         if padding:
-            last = compacted[: layouts.tiles_of(kept.size, to) * 7 * to].reshape(-1, 7, to)[-1]
+            last = compacted[: ceil_div(kept.size, to) * 7 * to].reshape(-1, 7, to)[-1]
             assert (last[:, to - padding :] == 0).all()
 
 
@@ -320,7 +321,7 @@ def test_rows_are_taken_out_of_tiles_and_placed_behind_others(level, tile, neuro
         level.insert(rows[:first], out, tile, 0, 2)
         level.insert(rows[first:], out, tile, first, 2)
         np.testing.assert_array_equal(untiled(level, out, 200, neurons, tile), rows)
-    end = layouts.tiles_of(200, tile) * tile  # the lanes of a new tile past the last row are zero
+    end = ceil_div(200, tile) * tile  # the lanes of a new tile past the last row are zero
     assert not untiled(level, out, end, neurons, tile)[200:].any()
 
 

@@ -13,7 +13,7 @@ from records import made_verdict
 from refusals import refuses
 
 from spdnn.core.errors import InputError
-from spdnn.core.validation import LARGEST, check_numbers, convert, parse, schema
+from spdnn.core.validation import LARGEST_INTEGER, check_numbers, convert, parse, schema
 from spdnn.runs.records.files import as_text, check_content, read_all
 from spdnn.runs.records.operation_record import OperationRecord
 from spdnn.runs.records.run_record import RunRecord
@@ -34,9 +34,9 @@ CONTENTS = {
 }
 KINDS = {"record.json": RunRecord, "operation.json": OperationRecord, "verdict.json": Verdict}
 VALUES = (
-    None, True, False, 0, 1, -1, 7, 1.0, 2.5, -0.5, 1e-320, 1e300, 2**62, LARGEST, float(2**63), 2**63, -(2**63),
-    10**400, math.nan, math.inf, -math.inf, "", "x", "7", "a" * 300, "\ud800", "0" * 64, "\x00\u2028<b>", [], [1],
-    ["x"], [1, 1], [[]], [1.5, None], {}, {"x": 1}, {"first": [], "count": 0}, {"": {"": []}},
+    None, True, False, 0, 1, -1, 7, 1.0, 2.5, -0.5, 1e-320, 1e300, 2**62, LARGEST_INTEGER, float(2**63), 2**63,
+    -(2**63), 10**400, math.nan, math.inf, -math.inf, "", "x", "7", "a" * 300, "\ud800", "0" * 64, "\x00\u2028<b>", [],
+    [1], ["x"], [1, 1], [[]], [1.5, None], {}, {"x": 1}, {"first": [], "count": 0}, {"": {"": []}},
 )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def written(path):
 
 
 def unsound(number):
-    return abs(number) > LARGEST if isinstance(number, int) else not math.isfinite(number)
+    return abs(number) > LARGEST_INTEGER if isinstance(number, int) else not math.isfinite(number)
 
 
 def parsed(kind, content, where):
@@ -148,7 +148,7 @@ def test_unsound_numbers_are_found_wherever_they_are(value):
     for hidden in (value, [value], [1, value], [1.5, value], ["x", value], {"a": value}, {"a": [{"b": [[1, value]]}]}):
         told = r"^r: notes.*: (a whole number beyond|-?(nan|inf) is not)"
         refuses(told, check_numbers, {"sound": [1, 2.5, None, "x"], "notes": hidden}, "r")
-    check_numbers([LARGEST, -LARGEST, 1.7e308, True, None, "x", [], {}, [[]], (1, 2.5)], "r")
+    check_numbers([LARGEST_INTEGER, -LARGEST_INTEGER, 1.7e308, True, None, "x", [], {}, [[]], (1, 2.5)], "r")
 
 
 def test_stricter_than_python_where_json_schema_is():

@@ -15,12 +15,12 @@ from spdnn.bench.engines.library import Library, Weights
 from spdnn.core.network import Layer, common_value
 
 BLOCK_VALUES = 1 << 19  # 2 MB: a block of features, of some hundred inputs
-LEAST_INPUTS, MOST_INPUTS = 64, 512
+LEAST_COLUMNS, MOST_BLOCK = 64, 512
 
 
 def block_inputs(neurons: int) -> int:
     """Inputs in a block of features of that many neurons: 512 at 1024, 128 at 4096, 64 from 16384 on."""
-    return min(MOST_INPUTS, max(LEAST_INPUTS, BLOCK_VALUES // neurons))
+    return min(MOST_BLOCK, max(LEAST_COLUMNS, BLOCK_VALUES // neurons))
 
 
 class Columns(Library):

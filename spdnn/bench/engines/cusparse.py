@@ -24,7 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from spdnn.bench.engines.columns import Columns
-from spdnn.bench.engines.library import EDGE_BYTES, Weights
+from spdnn.bench.engines.library import WIDEST_BYTES, Weights
 from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
 from spdnn.core.network import Network
 from spdnn.engines.base import OnDevices
@@ -32,9 +32,9 @@ from spdnn.engines.memory import RunSizes, plan_batches
 
 ALGORITHMS = {"CSR_ALG2": 6, "CSR_ALG3": 12, "CSR_ALG1": 4}  # cusparseSpMMAlg_t; the first is made for rows
 UNEVEN = "CSR_ALG3"  # where rows are not of equal length
-ROW_MAJOR, REAL_32 = 2, 0  # CUSPARSE_ORDER_ROW, CUDA_R_32F
+CUSPARSE_ROW_MAJOR, REAL_32 = 2, 0  # CUSPARSE_ORDER_ROW, CUDA_R_32F
 MOST_VALUES = 2**31 - 1  # of one array of features
-MOST_COLUMNS = 65535 * 16  # cuSPARSE before 12.7.20 takes no more (CuPy's issue 9850)
+CUSPARSE_COLUMNS = 65535 * 16  # cuSPARSE before 12.7.20 takes no more (CuPy's issue 9850)
 PART_VALUES = 1 << 24  # of features that are turned between rows and columns at a time
 INDEX_BYTES = 8  # of a weight: a 32-bit index and a value
 RESERVED = 1 << 28  # bytes of the device for a part that is turned, cuSPARSE's workspace and the live columns
@@ -84,7 +84,7 @@ def product(matrix: Any, features: Any, out: Any, algorithm: int) -> Callable[[]
 
     def dense(array: Any) -> Any:
         (rows, columns), address = array.shape, array.data.ptr
-        descriptor = bindings.createDnMat(rows, columns, columns, address, REAL_32, ROW_MAJOR)
+        descriptor = bindings.createDnMat(rows, columns, columns, address, REAL_32, CUSPARSE_ROW_MAJOR)
         return cusparse.BaseDescriptor(descriptor, bindings.dnMatGet, bindings.destroyDnMat)
 
     # Descriptors of the operands; the workspace is taken once, so that repeated calls allocate nothing.
@@ -102,7 +102,7 @@ def product(matrix: Any, features: Any, out: Any, algorithm: int) -> Callable[[]
 
 def block_inputs(neurons: int) -> int:
     """Inputs in a block of features of that many neurons: as many as one array may hold."""
-    return max(1, min(MOST_COLUMNS, MOST_VALUES // neurons))
+    return max(1, min(CUSPARSE_COLUMNS, MOST_VALUES // neurons))
 
 
 class CusparseEngine(Columns, OnDevices):
@@ -172,7 +172,7 @@ class CusparseEngine(Columns, OnDevices):
         layer = max(network.header(k).edges for k in range(network.depth))
         outputs = network.header(network.depth - 1).outputs
         # A layer is there as it is read and as it is uploaded; the last rows with their copy in the order of inputs.
-        return self.value_bytes * count * max(network.inputs, 2 * outputs) + 2 * EDGE_BYTES * layer
+        return self.value_bytes * count * max(network.inputs, 2 * outputs) + 2 * WIDEST_BYTES * layer
 
     def check_device(self, network: Network, count: int) -> None:
         xp = self._modules.array

@@ -15,7 +15,7 @@ from spdnn.core.network import Header, Layer, Network
 from spdnn.engines.base import Engine, Options, Prepared, Session
 
 FEATURE_COPIES = 3  # of the features at the peak: the first ones, and two that alternate
-EDGE_BYTES = 12  # of a weight in the widest layout: a 64-bit index and a value
+WIDEST_BYTES = 12  # of an edge in the widest layout of a library: a 64-bit index and a value
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Library(Engine):
 
     def host_bytes(self, network: Network, count: int) -> int:
         """Bytes of this machine's memory that weights and features of `count` inputs take at the peak."""
-        return FEATURE_COPIES * self.value_bytes * count * network.width + EDGE_BYTES * network.edges
+        return FEATURE_COPIES * self.value_bytes * count * network.width + WIDEST_BYTES * network.edges
 
     def check_device(self, network: Network, count: int) -> None:
         """Raise MemoryTooSmall when they do not fit the device; the library is started."""

@@ -15,12 +15,11 @@ from spdnn.bench.contest import digest
 from spdnn.bench.engines.library import Library
 from spdnn.core.errors import Unavailable, absent
 from spdnn.core.network import Layer, Network
-from spdnn.core.resources import available_bytes
+from spdnn.core.resources import COMPARISON_SHARE, available_bytes
 from spdnn.ops.topology import Topology
 
 OURS, SPARSE, DENSE = "ours", "sparse", "dense"  # kinds of programs, as records have them
 COPIES = 3  # of dense weights that a library holds at most, while it makes its own layout
-MEMORY_SHARE = 0.8  # of what is free
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ def check_memory(network: Network) -> int:
     """Bytes of all weights with their zeros; Unavailable where a library that has them would not fit."""
     size = 4 * network.entries
     free = available_bytes()
-    if free is not None and COPIES * size > MEMORY_SHARE * free:
+    if free is not None and COPIES * size > COMPARISON_SHARE * free:
         raise Unavailable(
             f"dense weights take {size:,} bytes, {COPIES} times over while they are laid out; {free:,} are free"
         )

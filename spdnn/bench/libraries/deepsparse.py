@@ -20,6 +20,7 @@ from spdnn.bench.libraries.onnx import OnnxFile, model_file, precision_of
 from spdnn.core.errors import SpdnnError, Unavailable
 from spdnn.core.files import variable_path
 from spdnn.core.network import Network
+from spdnn.core.turns import IDLE, LONGEST_REST, REST
 from spdnn.formats.readers import network_files
 
 VARIABLE = "SPDNN_DEEPSPARSE"
@@ -52,6 +53,7 @@ class DeepSparse(TimedProgram):
         self.log = open(Path(self.folder.name, "log"), "w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         # -I: the worker's folder has files of the names of libraries, which are not those that it imports.
         command = [str(variable_path(VARIABLE)), "-I", deepsparse_worker.__file__]
+        command += map(str, (REST, LONGEST_REST, IDLE))
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, encoding="utf-8",
             env=os.environ | SETTINGS,

@@ -14,8 +14,6 @@ import os
 import sys
 import time
 
-REST, LONGEST_REST, IDLE = 0.015, 0.5, 0.1  # as spdnn/core/turns.py has them
-
 
 class Worker:
     """The model, and the inputs of a turn."""
@@ -47,17 +45,17 @@ class Worker:
         seconds = time.perf_counter() - begun
         outputs = {f"{call}.{k}": out for call, outs in enumerate(turn) for k, out in enumerate(outs)}
         np.savez(asked["outputs"], **outputs)
-        wait_for_idle()
+        wait_for_idle(*map(float, sys.argv[-3:]))
         return {"seconds": seconds, "processor_seconds": time.process_time()}
 
 
-def wait_for_idle():
-    """Wait until the threads of this process sleep, at most LONGEST_REST seconds: the next program needs the cores."""
-    end = time.perf_counter() + LONGEST_REST
+def wait_for_idle(rest, longest, idle):
+    """Wait until the threads of this process sleep: the next program needs the cores. As spdnn/core/turns.py does."""
+    end = time.perf_counter() + longest
     while time.perf_counter() < end:
         before = time.process_time()
-        time.sleep(REST)
-        if time.process_time() - before < IDLE * REST:
+        time.sleep(rest)
+        if time.process_time() - before < idle * rest:
             return
 
 

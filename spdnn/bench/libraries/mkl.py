@@ -14,7 +14,7 @@ from spdnn.bench.engines.mkl import MklEngine
 from spdnn.bench.libraries.base import SPARSE, DenseProduct, Product, TimedProgram
 from spdnn.core.errors import SpdnnError
 
-ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # of cblas; mkl_sparse has the same name for rows
+CBLAS_ROW_MAJOR, PLAIN, TRANSPOSED = 101, 111, 112  # of cblas; mkl_sparse has the same name for rows
 ZERO_BASED, NO_TRANSPOSE, GENERAL = 0, 10, 20
 EXPECTED_CALLS = 10_000  # that the handle is optimised for
 
@@ -45,13 +45,13 @@ class MklProduct(TimedProgram):
             _at(self.values),
         )  # fmt: skip
         self._call(
-            "mkl_sparse_set_mm_hint", self.handle, NO_TRANSPOSE, self.description, ROW_MAJOR, product.width,
+            "mkl_sparse_set_mm_hint", self.handle, NO_TRANSPOSE, self.description, CBLAS_ROW_MAJOR, product.width,
             EXPECTED_CALLS,
         )  # fmt: skip
         self._call("mkl_sparse_optimize", self.handle)
         self.arguments = (
-            NO_TRANSPOSE, ctypes.c_float(1), self.handle, self.description, ROW_MAJOR, _at(self.dense), product.width,
-            product.width, ctypes.c_float(0), _at(self.out), product.width,
+            NO_TRANSPOSE, ctypes.c_float(1), self.handle, self.description, CBLAS_ROW_MAJOR, _at(self.dense),
+            product.width, product.width, ctypes.c_float(0), _at(self.out), product.width,
         )  # fmt: skip
 
     def __call__(self, x: Any = None) -> np.ndarray:
@@ -80,7 +80,7 @@ class MklDenseProduct(DenseProduct):
         self.library = ctypes.CDLL(os.environ["MKL_RT"])
         (rows, columns), inner = self.whole.shape, self.left.shape[1]
         self.arguments = (
-            ROW_MAJOR, PLAIN, PLAIN if product.operation == "spmm" else TRANSPOSED, rows, columns, inner,
+            CBLAS_ROW_MAJOR, PLAIN, PLAIN if product.operation == "spmm" else TRANSPOSED, rows, columns, inner,
             ctypes.c_float(1), _at(self.left), inner, _at(self.right), self.right.shape[1], ctypes.c_float(0),
             _at(self.whole), columns,
         )  # fmt: skip

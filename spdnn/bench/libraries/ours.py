@@ -12,6 +12,7 @@ from spdnn.api import compile as compiled
 from spdnn.bench.libraries.base import OURS, Product, TimedProgram
 from spdnn.bench.libraries.onnx import OnnxFile, precision_of
 from spdnn.core.network import Layer, Network
+from spdnn.core.numbers import ceil_div
 from spdnn.kernels import dispatch, tiles
 from spdnn.ops.cpu import CpuBackend
 from spdnn.ops.onnx_model import OnnxModel
@@ -100,7 +101,7 @@ class OurLayer(OurProgram):
     def __init__(self, layer: Layer, rows: np.ndarray, threads: int):
         self.level, self.count, self.outputs, self.threads_used = dispatch.level(), len(rows), layer.outputs, threads
         self.tile = tiles.best_tile(self.level, self.count, max(layer.inputs, layer.outputs))
-        self.tiles = tiles.tiles_of(self.count, self.tile)
+        self.tiles = ceil_div(self.count, self.tile)
         self.bound = tiles.bind(layer, share=True)
         self.source = tiles.tile_rows(rows, self.tile)
         self.target = tiles.buffer(self.count, layer.outputs, self.tile)

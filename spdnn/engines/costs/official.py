@@ -11,7 +11,7 @@ import numpy as np
 from spdnn.core import challenge, config_tables
 from spdnn.engines.costs.costs import Work
 
-EDGE_BYTES = 6  # of streamed weights, an index of 2 bytes and a value of 4
+STREAMED_BYTES = 6  # of an edge of streamed weights: an index of 2 bytes and a value of 4
 # Inputs alive after each layer; the last number holds for all deeper layers. Measured here, in float32.
 SURVIVORS = {
     1024: (54687, 40498, 23049, 12010, 6537, 4089, 2773, 2128, 1939, 1874, 1836, 1824, 1820, 1812),
@@ -26,7 +26,7 @@ def official_work(neurons: int, layers: int) -> Work:
     alive = (challenge.INPUTS, *SURVIVORS[neurons])
     alive = np.array((alive + alive[-1:] * layers)[:layers], float)
     edges = challenge.NONZEROS_PER_NEURON * neurons
-    each = [np.full(layers, float(value)) for value in (edges, 4 * neurons, EDGE_BYTES * edges)]
+    each = [np.full(layers, float(value)) for value in (edges, 4 * neurons, STREAMED_BYTES * edges)]
     return Work(challenge.INPUTS, each[0], alive, alive, each[1], each[2], neurons / 8)
 
 

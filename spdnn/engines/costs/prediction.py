@@ -20,7 +20,7 @@ EXCHANGE_BYTES = 8  # that each rank sends in an exchange: how many rows it has 
 EXCHANGE_SECONDS = 2e-4  # of an exchange, messages aside: what Python does there (measured: 0.1 to 0.3 ms)
 PACKED_BYTES_PER_SECOND = 1.2e9  # rows that leave and arrive, out of tiles and into them again (measured on one core)
 HELPS = 1.05  # more devices that gain less than this factor in all do not help
-MOST = 1 << 20  # ranks that a plan considers
+MOST_PLANNED = 1 << 20  # ranks that a plan considers
 
 ROWS, TILE, FIXED, WEIGHTS, IMBALANCE, COMMUNICATION = (
     "computing rows", "tiles that are not full", "fixed costs", "streamed weights", "imbalance", "communication",
@@ -180,7 +180,7 @@ def enough(
     """The fewest ranks (a power of two, up to one an input) that come within HELPS of the least time any number has;
     `order`: the shares of that many ranks; `options`: further ones of `predict`."""
     # Powers of two are enough: the time falls with the ranks until communication and full tiles stop it.
-    counts = [1 << power for power in range(min(MOST, work.inputs).bit_length())]
+    counts = [1 << power for power in range(min(MOST_PLANNED, work.inputs).bit_length())]
     predicted = [predict(work, device, messages, ranks, partition, shares=order(ranks), **options) for ranks in counts]
     least = min((row.seconds for row in predicted if row.fits), default=math.inf)
     return next((row for row in predicted if row.fits and row.seconds <= HELPS * least), predicted[-1])

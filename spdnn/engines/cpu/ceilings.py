@@ -10,19 +10,18 @@ from functools import partial
 
 from spdnn.core import progress
 from spdnn.core.errors import InputError, Unavailable
-from spdnn.core.limits import STAGE, Machine
-from spdnn.core.resources import affinity, available_bytes
+from spdnn.core.limits import LONGEST_MEASURING, STAGE, Machine
+from spdnn.core.numbers import ceil_div
+from spdnn.core.resources import CEILING_SHARE, affinity, available_bytes
 from spdnn.engines.base import Options
 from spdnn.kernels import dispatch
 from spdnn.kernels.caches import UNKNOWN, CacheLevel, caches
 from spdnn.kernels.tiles import buffer
 
-LONGEST = 60.0  # seconds
 # Each array of the copy: that many times the last-level cache, which then holds no line for long, and at most so many
 # bytes a thread. Streaming stores pass the cache, so smaller arrays change the rate little (one thread, a cache of 32
 # MiB: 43.0 GB/s with 64 MiB, 42.5 with 960), and clearing the pages of larger ones took seconds.
 COPY_CACHES, COPY_THREAD_BYTES = 2, 64 << 20
-FREE_SHARE = 4  # the arrays take at most this part of the memory that is free
 COPY_UNIT = 1 << 18  # bytes that a thread copies at a time (machine_module.cpp)
 LOAD_UNIT = 512  # the buffers of loads come in multiples of it
 SMALL = "memory of {:,} bytes is too small to measure the machine"
@@ -42,12 +41,12 @@ def measure(threads: int, seconds: float = 0.2, memory: int | None = None, toget
         Unavailable: no compiled kernels, or too little memory for arrays that no cache holds.
     """
     Options(threads)  # refuses numbers of threads out of range
-    if not 0 < seconds <= LONGEST:
-        raise InputError(f"{seconds} seconds of measuring: it must be above 0 and at most {LONGEST:g}")
+    if not 0 < seconds <= LONGEST_MEASURING:
+        raise InputError(f"{seconds} seconds of measuring: it must be above 0 and at most {LONGEST_MEASURING:g}")
     level, quarter = dispatch.level().name, seconds / 4
     levels = caches() or UNKNOWN
     near, second = levels[0], levels[min(1, len(levels) - 1)]
-    free = (available_bytes() or 0) // FREE_SHARE
+    free = int(CEILING_SHARE * (available_bytes() or 0))
     allowed = free if memory is None else min(memory, free)
     # Copy bandwidth of memory: arrays far beyond the last-level caches that the threads can reach.
     copy_bytes = _copy_bytes(levels[-1], threads, allowed, together)
@@ -79,7 +78,7 @@ def _load_bytes(cache: CacheLevel, threads: int) -> int:
 def _copy_bytes(last: CacheLevel, threads: int, memory: int, together: int) -> int:
     """Bytes of each array of the copy, which together fit into `memory`."""
     # Threads reach as many last-level caches as their cores have; processes that measure together share these.
-    cached = last.bytes * min(threads, -(-len(affinity()) // last.shared_by)) // together
+    cached = last.bytes * min(threads, ceil_div(len(affinity()), last.shared_by)) // together
     unit = COPY_UNIT * threads
     size = max(min(COPY_CACHES * cached, COPY_THREAD_BYTES * threads) // unit, 1) * unit
     if 2 * size > memory:

@@ -8,12 +8,13 @@ import time
 import numpy as np
 
 from spdnn.core.errors import past_float32
+from spdnn.core.numbers import ceil_div
 from spdnn.core.result import LastRows, RowStatistics
 from spdnn.engines.base import MovableRows, Parcel
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.batch import LOGGED, BatchKernels, TileCounters
 from spdnn.engines.reductions.inputs import representatives
-from spdnn.kernels.tiles import active_indices, tiles_of
+from spdnn.kernels.tiles import active_indices
 
 
 class TiledRows(MovableRows):
@@ -39,7 +40,7 @@ class TiledRows(MovableRows):
         self, work: BatchKernels, numbers: np.ndarray, counters: TileCounters, threads: int, source: np.ndarray,
         target: np.ndarray, capacity: int, max_pass_layers: int = plan.MOST_LAYERS, block: int = 0,
     ):  # fmt: skip
-        super().__init__(work.prepared, numbers, counters, tiles_of(capacity, work.tile) * work.tile)
+        super().__init__(work.prepared, numbers, counters, ceil_div(capacity, work.tile) * work.tile)
         self.counters: TileCounters = counters
         self.kernels, self.threads, self.max_pass_layers, self.block = work, threads, max_pass_layers, block
         self.level, self.tile, self.source, self.target = work.kernels, work.tile, source, target
@@ -48,7 +49,7 @@ class TiledRows(MovableRows):
 
     @property
     def tiles(self) -> int:
-        return tiles_of(self.count, self.tile)
+        return ceil_div(self.count, self.tile)
 
     @property
     def lanes(self) -> int:
@@ -128,7 +129,7 @@ class TiledRows(MovableRows):
         tally.rows[span] += np.where(np.arange(span.start, span.stop) < work.dead_from, size, nonzero)
         # Waste (in units of Costs.work, of whole tiles) and death rate decide when gaps are closed and how long the
         # next pass is.
-        needed = -(-alive // self.tile)
+        needed = ceil_div(alive, self.tile)
         self.wasted += float(((self.tiles - needed) * work.costs.work[span]).sum())
         self.deaths = max(0.0, 1 - (self.indices.size / max(1, self.alive)) ** (1 / len(layers)))
         self.alive = self.indices.size
@@ -148,7 +149,7 @@ class TiledRows(MovableRows):
         done = waiting = 0
         for first in range(0, self.tiles, self.block):
             part = rows[first * tile : (first + self.block) * tile]
-            masks = np.zeros((len(layers), tiles_of(part.size, tile)), np.uint64)
+            masks = np.zeros((len(layers), ceil_div(part.size, tile)), np.uint64)
             block = work.stored, part, self.source[size:], tile, still, masks, threads, streamed
             if (failed := self.level.layers_stored(layers, *block)) >= 0:
                 return failed
@@ -178,7 +179,7 @@ class TiledRows(MovableRows):
             return
         # Dead inputs: gaps are closed when dead rows have wasted as much work as moving the rows that are left costs
         # (BOUNDARY for each neuron and tile).
-        before, needed = self.count, tiles_of(self.indices.size, self.tile)
+        before, needed = self.count, ceil_div(self.indices.size, self.tile)
         if self.may_leave and self.wasted > plan.BOUNDARY * self.neurons * needed:
             start = time.perf_counter()
             self.keep(self.indices)
@@ -198,7 +199,7 @@ class TiledRows(MovableRows):
     def merge(self) -> int:
         # Hashes of a sample of neurons come first: most rows differ there, and hashing whole rows reads all features.
         before, neurons = self.count, self.neurons
-        for step in sorted({max(1, neurons // plan.SAMPLE), 1}, reverse=True):
+        for step in sorted({max(1, neurons // plan.SIGNED_NEURONS), 1}, reverse=True):
             hashes = np.empty(before, np.uint64)
             self.level.row_hashes(self.source, neurons, step, self.tile, hashes, self.threads)
             candidates = before - np.unique(hashes).size

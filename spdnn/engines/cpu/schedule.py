@@ -26,7 +26,7 @@ CACHED_FEATURES = 32 << 20  # bytes of all rows' two buffers that a last-level c
 STEP_FEATURES = 16 << 20  # bytes of two buffers of all tiles, when they go through the layers in step
 MOST_LAYERS = 128  # of a pass: a signal is answered between passes
 
-SAMPLE = 64  # neurons whose values sign a row at first; rows are hashed whole where signatures are equal
+SIGNED_NEURONS = 64  # neurons whose values sign a row at first; rows are hashed whole where signatures are equal
 SEARCH, SEARCH_ROW = 400_000, 300  # of a search for identical rows: as such, and for each row (sorting its signature)
 BREAK = 14  # for each neuron of a row: ending a pass for a search sends features that no cache holds through memory
 HASH, COMPARE = 4, 20  # for each neuron: a row's hash, and comparing two rows

@@ -7,6 +7,7 @@ import numpy as np
 from spdnn.core import progress
 from spdnn.core.errors import SpdnnError
 from spdnn.core.features import Inputs
+from spdnn.core.numbers import ceil_div
 from spdnn.core.result import LastRows, Result
 from spdnn.core.threads import in_order
 from spdnn.engines.base import Options, Prepared
@@ -16,10 +17,10 @@ from spdnn.engines.cpu.rows import TiledRows
 from spdnn.engines.execute import BatchSession
 from spdnn.kernels.tiles import buffer, feature_bytes, touch
 
-BLOCK_BYTES = 64 << 20  # of the features of a block, where the first pass goes through its inputs in blocks
+FIRST_PASS_BYTES = 64 << 20  # of the features of a block, where the first pass goes through its inputs in blocks
 SAMPLE_TILES = 8  # of the inputs, that tell how many rows outlive the first pass
-FEW = 0.5  # of them, so that it goes in blocks
-MARGIN = 1.1  # more rows than the sample says
+FEW_LEFT = 0.5  # part of the inputs: the first pass goes in blocks where no more are left after it
+SAMPLE_MARGIN = 1.1  # more rows than the sample says
 
 
 class CpuSession(BatchSession):
@@ -57,18 +58,18 @@ class CpuSession(BatchSession):
         """(tiles of a block of the first pass, 0 for no blocks; the share of the buffers that is then used)."""
         # Pages that are never written to need not be there: most inputs of the challenge die in the first pass.
         work, numbers = self.work, self.inputs.numbers_of(0, self.inputs.count)
-        block = max(8 * self.threads, BLOCK_BYTES // feature_bytes(1, work.widest, work.tile))
+        block = max(8 * self.threads, FIRST_PASS_BYTES // feature_bytes(1, work.widest, work.tile))
         if not self.layers or work.tile == 1 or self.batch <= 4 * block * work.tile:
             return 0, 1.0
         layers = self.layers[: self.begin(numbers[: self.batch], self.counters()).plan_pass()]
-        sample = numbers[:: -(-numbers.size // (SAMPLE_TILES * work.tile))]
+        sample = numbers[:: ceil_div(numbers.size, SAMPLE_TILES * work.tile)]
         rows = self.begin(sample, self.counters())
         with contextlib.suppress(SpdnnError):  # the run meets it too
             rows.compute(layers)
         share = rows.alive / sample.size
-        if len(layers) < work.dead_from or share > FEW:
+        if len(layers) < work.dead_from or share > FEW_LEFT:
             return 0, 1.0
-        return block, MARGIN * share + SAMPLE_TILES * work.tile / self.batch
+        return block, SAMPLE_MARGIN * share + SAMPLE_TILES * work.tile / self.batch
 
     def begin(self, numbers: np.ndarray, counters: TileCounters) -> TiledRows:
         rest = self.batch, self.max_pass_layers, self.block

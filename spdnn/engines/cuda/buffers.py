@@ -14,17 +14,17 @@ import numpy as np
 from spdnn.core import limits
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
+from spdnn.core.numbers import ceil_div
 from spdnn.core.result import KeptInputs, LastLayer, LastRows, LayerWork, Result
 from spdnn.engines.base import Prepared
 from spdnn.engines.cuda import schedule
-from spdnn.engines.cuda.choice import LATER, MARGIN, choose, rows_left
+from spdnn.engines.cuda.choice import LATER, ROWS_MARGIN, choose, rows_left
 from spdnn.engines.cuda.layers import LayerLayout, widths
 from spdnn.engines.cuda.rows import TILE, DeviceInputs, DeviceRows, Launch
 from spdnn.engines.cuda.schedule import BITS, PERSISTENT, LayerPass, SubBatches
 from spdnn.kernels.cuda.device import Device, Properties
-from spdnn.kernels.tiles import tiles_of
 
-ROW_BYTES = 192  # of an input, besides its features: where its row is, hashes and their table, statistics
+STATE_BYTES = 192  # of an input, besides its features: where its row is, hashes and their table, statistics
 
 
 class LayoutSize(NamedTuple):
@@ -63,7 +63,7 @@ class KernelPlan:
         self.searching = "inputs" in prepared.reductions
         self.leaving = self.searching or "dead" in prepared.reductions
         # Inputs of bits have a kernel of their own for the first layer; the others are chosen by timing.
-        first, tiles = 1 if inputs.kind == "bits" else 0, tiles_of(inputs.count, TILE)
+        first, tiles = 1 if inputs.kind == "bits" else 0, ceil_div(inputs.count, TILE)
         self.choice = choose(device, network, first, tiles, kind, rows_left(tiles, self.leaving, self.searching))
         # The layers and features of the timing are gone: their memory goes back, so that what is free is in one piece.
         device.trim()
@@ -76,7 +76,7 @@ class KernelPlan:
     def tile_bytes(self) -> int:
         """Of device memory, for each tile of a batch: two rows of features of each input, what is kept of it, and a
         bit for each layer and each input neuron."""
-        return TILE * (2 * 4 * self.widest + ROW_BYTES) + 4 * (self.depth + self.neurons)
+        return TILE * (2 * 4 * self.widest + STATE_BYTES) + 4 * (self.depth + self.neurons)
 
     def passes(self, breaks: Sequence[int] = ()) -> list[LayerPass]:
         """All layers, in order; `breaks` as schedule.passes takes it."""
@@ -94,8 +94,8 @@ class KernelPlan:
         if rows is None or first >= self.depth or (size is None and not self.choice.sub_batches):
             return None
         parts = [part for part in self.passes([first]) if part.first >= first]
-        weights = sum(self.edges[k] * schedule.EDGE_BYTES[self.valued[k]] for k in range(first, self.depth))
-        rows = min(rows + rows // MARGIN, TILE * tiles)
+        weights = sum(self.edges[k] * schedule.LAYOUT_BYTES[self.valued[k]] for k in range(first, self.depth))
+        rows = min(rows + rows // ROWS_MARGIN, TILE * tiles)
         return schedule.sub_batches(properties, parts, 4 * self.outputs, weights, rows, size)
 
     def result(

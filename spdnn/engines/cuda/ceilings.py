@@ -13,24 +13,24 @@ import numpy as np
 
 from spdnn.core import progress
 from spdnn.core.errors import InputError, MemoryTooSmall, SpdnnError, Unavailable
-from spdnn.core.limits import ARCHITECTURE, STAGE, Machine
+from spdnn.core.limits import ARCHITECTURE, LONGEST_MEASURING, STAGE, Machine
+from spdnn.core.resources import CEILING_SHARE
 from spdnn.kernels.cuda.declarations import Kernel
 from spdnn.kernels.cuda.device import Device
+from spdnn.kernels.cuda.settings import TILE
 
-THREADS, BLOCKS = 256, 4  # of a block; blocks of a multiprocessor
-TILE, ROWS, CHAINS, STEPS, IN_FLIGHT = 32, 128, 8, 16, 4  # see ceilings.cu; TILE is of common.cuh
-MACROS = (("ROWS", ROWS), ("CHAINS", CHAINS), ("STEPS", STEPS))
+LOAD_THREADS, LOAD_BLOCKS = 256, 4  # of a block; blocks of a multiprocessor
+SHARED_ROWS, CHAINS, STEPS, IN_FLIGHT = 128, 8, 16, 4  # see ceilings.cu
+MACROS = (("ROWS", SHARED_ROWS), ("CHAINS", CHAINS), ("STEPS", STEPS))
 COPY, SHARED, SECOND, FMA = KERNELS = tuple(
-    Kernel("ceilings.cu", name, THREADS, MACROS)
+    Kernel("ceilings.cu", name, LOAD_THREADS, MACROS)
     for name in ("copy_memory", "load_shared", "load_second", "multiply_add")
 )
-SHARED_BYTES = 4 * TILE * ROWS
-VECTOR = 16  # bytes of a float4
-LONGEST = 60.0  # seconds
+SHARED_BYTES = 4 * TILE * SHARED_ROWS
+VECTOR_BYTES = 16  # bytes of a float4
 WINDOWS = 8
 MOST_ROUNDS = 1 << 24
-COPY_CACHES, LEAST_CACHES = 4, 2  # each array of the copy: that many times the second-level cache, and at least
-FREE_SHARE = 4  # an array of the copy takes at most this part of the memory that is free
+COPY_L2, LEAST_L2 = 4, 2  # each array of the copy: that many times the second-level cache, and at least
 SECOND_SHARE = 4  # the buffer of load_second: this part of the cache
 SEEN = 1024  # numbers at either end of the copy that are checked
 PATTERN = 0x3F  # every byte that is copied
@@ -52,9 +52,9 @@ def measure(device: Device, seconds: float = 0.2) -> Machine:
         Unavailable: too little of the device's memory is free for arrays that its cache does not hold.
         SpdnnError: a kernel failed, or did not do its work.
     """
-    if not 0 < seconds <= LONGEST:
-        raise InputError(f"{seconds} seconds of measuring: it must be above 0 and at most {LONGEST:g}")
-    blocks, rates, amounts = BLOCKS * device.properties.multiprocessors, [], []
+    if not 0 < seconds <= LONGEST_MEASURING:
+        raise InputError(f"{seconds} seconds of measuring: it must be above 0 and at most {LONGEST_MEASURING:g}")
+    blocks, rates, amounts = LOAD_BLOCKS * device.properties.multiprocessors, [], []
     kinds = (_copy, _bind_shared, _second, _multiply_add)  # in the order of RATES
     for kind in progress.bar(kinds, *STAGE):
         try:
@@ -83,7 +83,7 @@ def _rounds(device: Device, kernel: Kernel, blocks: int, shared: int = 0, **argu
 
 
 def _copy(device: Device, blocks: int) -> tuple[Bind, int]:
-    count = _copy_bytes(device.properties.l2_bytes, device.free_bytes()) // VECTOR
+    count = _copy_bytes(device.properties.l2_bytes, device.free_bytes()) // VECTOR_BYTES
     source, target = (device.empty(4 * count, np.float32) for _ in range(2))
     device.fill(source, PATTERN)
     device.fill(target, 0xFF)
@@ -92,49 +92,49 @@ def _copy(device: Device, blocks: int) -> tuple[Bind, int]:
     bind(1)()
     ends = [device.read(part).view(np.uint8) for part in (target[:SEEN], target[-SEEN:])]
     _check(COPY, all((part == PATTERN).all() for part in ends))
-    return bind, 2 * VECTOR * count
+    return bind, 2 * VECTOR_BYTES * count
 
 
 def _copy_bytes(cache: int, free: int) -> int:
     """Bytes of each array of the copy, which fit into what is free."""
     # Far more than the second-level cache holds, so that every byte comes from the device's memory and goes there.
-    least = max(LEAST_CACHES * cache, 4 * SEEN)
-    size = min(COPY_CACHES * cache, free // FREE_SHARE) // VECTOR * VECTOR
+    least = max(LEAST_L2 * cache, 4 * SEEN)
+    size = min(COPY_L2 * cache, int(CEILING_SHARE * free)) // VECTOR_BYTES * VECTOR_BYTES
     if size < least:
         raise Unavailable(
             f"{free:,} free bytes are too few to measure the device: two arrays beyond its cache need "
-            f"{FREE_SHARE * least:,}"
+            f"{int(least / CEILING_SHARE):,}"
         )
     return size
 
 
 def _bind_shared(device: Device, blocks: int) -> tuple[Bind, int]:
-    sums = device.empty(4 * blocks * THREADS, np.float32)
+    sums = device.empty(4 * blocks * LOAD_THREADS, np.float32)
     bind = _rounds(device, SHARED, blocks, SHARED_BYTES, sums=sums)
     bind(1)()
-    line = ROWS * (ROWS - 1) / 2 + ROWS * np.arange(TILE)
+    line = SHARED_ROWS * (SHARED_ROWS - 1) / 2 + SHARED_ROWS * np.arange(TILE)
     _check(SHARED, (device.read(sums).reshape(-1, TILE) == line).all())
-    return bind, VECTOR * ROWS * blocks * THREADS
+    return bind, VECTOR_BYTES * SHARED_ROWS * blocks * LOAD_THREADS
 
 
 def _second(device: Device, blocks: int) -> tuple[Bind, int]:
     # A buffer of a part of the second-level cache, and no smaller than what all threads load at once.
-    all_threads = blocks * THREADS
-    repeats = max(1, device.properties.l2_bytes // SECOND_SHARE // (VECTOR * all_threads))
+    all_threads = blocks * LOAD_THREADS
+    repeats = max(1, device.properties.l2_bytes // SECOND_SHARE // (VECTOR_BYTES * all_threads))
     count = repeats * all_threads
     values = (np.arange(4 * count) % 64).astype(np.float32)
     buffer, sums = device.upload(values), device.empty(4 * all_threads, np.float32)
     bind = _rounds(device, SECOND, blocks, buffer=buffer, sums=sums, count=count)
     bind(repeats)()
     _check(SECOND, device.read(sums).sum(dtype=np.float64) == IN_FLIGHT * values.sum(dtype=np.float64))
-    return bind, VECTOR * IN_FLIGHT * all_threads
+    return bind, VECTOR_BYTES * IN_FLIGHT * all_threads
 
 
 def _multiply_add(device: Device, blocks: int) -> tuple[Bind, int]:
-    sums = device.empty(blocks * THREADS, np.float32)
+    sums = device.empty(blocks * LOAD_THREADS, np.float32)
     _rounds(device, FMA, blocks, sums=sums, factor=1.0, step=1.0)(1)()
     _check(FMA, (device.read(sums) == CHAINS * (CHAINS - 1) / 2 + CHAINS * STEPS).all())
-    return _rounds(device, FMA, blocks, sums=sums, factor=0.5, step=1.0), CHAINS * STEPS * blocks * THREADS
+    return _rounds(device, FMA, blocks, sums=sums, factor=0.5, step=1.0), CHAINS * STEPS * blocks * LOAD_THREADS
 
 
 def _check(kernel: Kernel, right: Any) -> None:

@@ -11,21 +11,21 @@ import numpy as np
 
 from spdnn.core.errors import MemoryTooSmall, Unsuitable
 from spdnn.core.network import Layer, Network
+from spdnn.core.numbers import ceil_div
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.layers import LayerLauncher, LayerLayout, lay_out, to_device, widths
 from spdnn.engines.cuda.schedule import CSR, KINDS, PERSISTENT, STAGED
 from spdnn.kernels.cuda.device import Device, Properties
-from spdnn.kernels.tiles import tiles_of
 
 MOST_SHAPES = 4  # of layers that are timed; the others get what suits the one with most edges
-TILES = 2  # of inputs for each multiprocessor, in a sample
+TILES_EACH = 2  # of inputs for each multiprocessor, in a sample
 SAMPLE_BYTES = 1 << 28  # of its features at most
 SAMPLES = 5
 IN_A_ROW = 4  # layers between two events
 WARM = 0.02  # seconds of work before the first sample: clocks of an idle device are low
 LATER = 32  # layers, after which few rows are left where rows may leave
 LEFT = 32  # of so many rows one is
-MARGIN = 16  # one row more in so many, where it costs little that fewer are left
+ROWS_MARGIN = 16  # one row more in so many, where it costs little that fewer are left
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def rows_left(tiles: int, leaving: bool, searching: bool) -> int | None:
     `leaving`: dead rows leave; `searching`: identical ones are merged too."""
     if not leaving:
         return None
-    return 1 if searching else 32 * -(-tiles // LEFT)
+    return 1 if searching else 32 * ceil_div(tiles, LEFT)
 
 
 def choose(
@@ -153,7 +153,8 @@ def _seconds(device: Device, layers: Sequence[LayerLayout], count: int, refused:
 def _tiles(device: Device, layer: Layer | LayerLayout, count: int) -> int:
     """Tiles of a sample for so many rows."""
     bytes_per_tile = max(layer.inputs, layer.outputs) * 128
-    return max(1, min(tiles_of(count, 32), TILES * device.properties.multiprocessors, SAMPLE_BYTES // bytes_per_tile))
+    enough = TILES_EACH * device.properties.multiprocessors
+    return max(1, min(ceil_div(count, 32), enough, SAMPLE_BYTES // bytes_per_tile))
 
 
 def several_layers(
@@ -161,7 +162,7 @@ def several_layers(
 ) -> Callable[[], None]:
     """What takes `count` rows, none of which leaves, through one layer so many times."""
     # The persistent kernel keeps features in shared memory over several layers, so it is timed on as many at once.
-    run, rows = idle_run(device, tiles_of(count, 32), times), device.upload(np.array([count], np.int32))
+    run, rows = idle_run(device, ceil_div(count, 32), times), device.upload(np.array([count], np.int32))
     inside = times if laid.kind == PERSISTENT and laid.inputs == laid.outputs else 1
     if laid.kind == PERSISTENT:
         several = [laid] * inside

@@ -11,6 +11,7 @@ import numpy as np
 
 from spdnn.core.errors import Unsuitable
 from spdnn.core.network import Layer, Network
+from spdnn.core.numbers import ceil_div
 from spdnn.core.threads import in_order
 from spdnn.engines.cuda import schedule
 from spdnn.engines.cuda.schedule import BITS, CSR, ELL, PERSISTENT, STAGED, PersistentSetting
@@ -20,7 +21,7 @@ from spdnn.kernels.cuda.device import Device
 from spdnn.kernels.cuda.sliced import MOST_ROOM, SLICE, slice_layer, stage_layer
 
 WAITING = 8  # resident blocks of SIMPLE threads a multiprocessor, enough to hide latency
-COLUMNS = 8  # 64-bit words of a layer in the table of the persistent kernel (struct Layer of persistent.cu)
+TABLE_WORDS = 8  # 64-bit words of a layer in the table of the persistent kernel (struct Layer of persistent.cu)
 MOST_CHUNKS = 2**28  # of a layer: kernels count the loads of its values, eight for each output of a chunk, in an int
 
 
@@ -51,9 +52,9 @@ class LayerLayout:
         return sum(array.nbytes for array in self.arrays.values())
 
     def row(self, device: Device) -> np.ndarray:
-        """uint64 (COLUMNS,), as struct Layer of persistent.cu reads it."""
+        """uint64 (TABLE_WORDS,), as struct Layer of persistent.cu reads it."""
         # The persistent kernel goes through layers by itself, so it reads pointers and numbers of each from a table.
-        row = np.zeros(COLUMNS, np.uint64)
+        row = np.zeros(TABLE_WORDS, np.uint64)
         for i, name in enumerate(("starts", "indices", "values", "ends")):
             row[i] = device.address(self.arrays[name])
         row.view(np.int32)[8:12] = self.groups, self.outputs, self.shared, self.numbers["chunks"]
@@ -136,7 +137,7 @@ class LayerLauncher:
 
     def blocks(self, items: int, each: int = settings.SIMPLE // 32) -> int:
         """Blocks for so many items, `each` of which fill one: at most what all multiprocessors hold."""
-        return max(1, min(-(-items // each), WAITING * self.device.properties.multiprocessors))
+        return max(1, min(ceil_div(items, each), WAITING * self.device.properties.multiprocessors))
 
     def layer(self, k: int, layer: LayerLayout, source: Any, target: Any, rows: Any) -> Callable[[], None]:
         """The launch of one layer; `source`: features, or words for BITS; `rows`: int32 (1,), how many there are."""
@@ -158,7 +159,7 @@ class LayerLauncher:
                 raise Unsuitable(f"{self.tiles:,} tiles of {layer.outputs:,} outputs are more than the kernel counts")
         else:
             kernel = settings.layer(f"{layer.kind}_layer", layer.arrays["indices"].dtype.itemsize, layer.valued)
-            blocks = self.blocks(self.tiles * -(-layer.outputs // SLICE))
+            blocks = self.blocks(self.tiles * ceil_div(layer.outputs, SLICE))
         return self.device.bind(kernel, blocks, common, shared, sizes)
 
     def layers(
@@ -166,7 +167,7 @@ class LayerLauncher:
         target: Any, rows: Any,
     ) -> Callable[[], None]:  # fmt: skip
         """The launch of `layers`, the network's from `first` on, which keep features in shared memory, at one setting;
-        `table`: uint64 (depth x COLUMNS,), a row for each layer of the network."""
+        `table`: uint64 (depth x TABLE_WORDS,), a row for each layer of the network."""
         # Several settings are launched one after the other; each does nothing unless the rows are in its range, so
         # that the host need not know how many are left.
         size, (width, _) = 32 * self.tiles, widths(layers)
@@ -176,7 +177,7 @@ class LayerLauncher:
         arguments |= {"inputs": layers[0].inputs, "dead_from": self.dead_from, "tiles": self.stride}
         arguments |= {"active": self.active, "work": self.work, "failed": self.failed}
         kernel = settings.persistent(setting.inputs, setting.threads, layers[0].valued)
-        groups = -(-min(size, setting.most) // setting.inputs)
+        groups = ceil_div(min(size, setting.most), setting.inputs)
         sizes = {"source": size * layers[0].inputs, "target": size * layers[-1].outputs}
         return self.device.bind(kernel, min(setting.blocks, groups), arguments, setting.shared, sizes)
 

@@ -12,14 +12,15 @@ import numpy as np
 
 from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
+from spdnn.core.numbers import ceil_div
 from spdnn.core.result import LastLayer, RowStatistics
 from spdnn.engines.cuda.layers import LayerLauncher
 from spdnn.engines.cuda.schedule import SETTLED, LayerPass, SubBatches
 from spdnn.kernels.cuda import settings
 from spdnn.kernels.cuda.copies import Copies
 from spdnn.kernels.cuda.device import Device
+from spdnn.kernels.cuda.settings import TILE
 
-TILE = 32
 # Of a row, as row_statistics in last.cu writes it.
 STATISTICS = np.dtype(list(zip(RowStatistics._fields, ("f8", "f8", "f4", "f4", "u8"), strict=True)), align=True)
 COLUMNS = STATISTICS.itemsize // 8
@@ -140,7 +141,7 @@ class DeviceRows:
         arguments |= {"rows": rows, "next": self.into(last), "may_leave": may_leave, "origin": origin}
         arguments |= {"weight": self.weight, "list": self.list, "next_origin": following, "survivors": self.survivors}
         kernel = settings.NEXT_ROWS
-        return self.device.bind(kernel, -(-self.tiles // (kernel.threads // 32)), arguments)
+        return self.device.bind(kernel, ceil_div(self.tiles, kernel.threads // 32), arguments)
 
     def statistics(self, features: Any, neurons: int) -> Launch:
         """The launch that sums up the last rows."""
@@ -225,7 +226,7 @@ class DeviceInputs:
         """What makes words (bits) or features (others) of the batch in `rows.batch`."""
         # Bits stay bits: a word has one bit of each of 32 inputs, and the first layer gathers it in place of 32 floats.
         arguments = {"stored": self.stored, "batch": rows.batch, "neurons": self.neurons}
-        blocks = rows.run.blocks(rows.tiles * -(-self.neurons // TILE))
+        blocks = rows.run.blocks(rows.tiles * ceil_div(self.neurons, TILE))
         if self.kind == "bits":
             arguments |= {"bits": self.data[0], "words": words}
             return [self.device.bind(settings.WORDS, blocks, arguments)]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from spdnn.core import limits
+from spdnn.core.numbers import ceil_div
 from spdnn.engines.reductions.dead import pass_length
 from spdnn.engines.reductions.inputs import SETTLED as SHARE_SETTLED
 from spdnn.kernels.cuda.device import Properties
@@ -26,7 +27,7 @@ PERSISTENT_ROWS = 256  # bytes of shared memory of the persistent kernel, beside
 STAGED_NEXT = 32  # bytes of shared memory of the staged kernel, besides its stages
 NARROWER = 8  # inputs of a block: the step between one and as many as fit
 ALL_ROWS = 2**31 - 1
-EDGE_BYTES = {False: 0.77, True: 5.0}  # of memory, without and with values: indices, in official layers; a float more
+LAYOUT_BYTES = {False: 0.77, True: 5.0}  # of memory, without and with values: indices, in official layers; a float more
 MOST_LAUNCHES = 1 << 17  # of a graph in sub-batches: the host binds each
 
 
@@ -177,7 +178,7 @@ def sub_batches(
         size: tiles of each, or 0: none; None: as many as fit L2, where less passes through memory then.
     """
     tiles = l2_tiles(properties, row_bytes) if size is None else size
-    sub = SubBatches(parts[0].first, tiles, -(-rows // (32 * tiles)) if tiles else 1)
+    sub = SubBatches(parts[0].first, tiles, ceil_div(rows, 32 * tiles) if tiles else 1)
     if sub.count == 1 or sub.count * sum(part.last - part.first for part in parts) > MOST_LAUNCHES:
         return None
     traffic = [memory_bytes(parts, row_bytes, weights, rows, count, properties.l2_bytes) for count in (sub.count, 1)]

@@ -15,6 +15,8 @@ from spdnn.core import progress
 from spdnn.core.endings import check_ended
 from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
+from spdnn.core.numbers import ceil_div
+from spdnn.core.resources import DEVICE_SHARE
 from spdnn.core.result import Result
 from spdnn.engines.base import Options, Prepared, Session
 from spdnn.engines.cuda.buffers import BufferSlot, DevicePart, KernelPlan, LayoutSize, batch_table, launch_all
@@ -23,9 +25,7 @@ from spdnn.engines.cuda.rows import TILE, DeviceInputs
 from spdnn.engines.memory import RunSizes, plan_batches
 from spdnn.kernels.cuda.copies import Copies
 from spdnn.kernels.cuda.device import Device
-from spdnn.kernels.tiles import tiles_of
 
-SHARE = 0.95  # of the free memory of the device that features may take, when the weights are there
 MOST_TILES = 2**30 // TILE  # of a batch, so that kernels count its inputs in 32 bits
 
 
@@ -91,8 +91,8 @@ class CudaSession(Session):
     def _feature_buffers(self) -> tuple[int, list[Any]]:
         """(tiles of a batch, two buffers of as many); fewer than could be where the free memory is in pieces."""
         # Batch size: as many tiles as the memory that weights and inputs left has room for, in batches of equal size.
-        plan, free = self.plan, int(SHARE * self.device.free_bytes())
-        sizes = RunSizes(tiles_of(self.inputs.count, TILE), 1, (), plan.tile_bytes)
+        plan, free = self.plan, int(DEVICE_SHARE * self.device.free_bytes())
+        sizes = RunSizes(ceil_div(self.inputs.count, TILE), 1, (), plan.tile_bytes)
         sentence = (
             f"{self.device.properties.name} has {free:,} bytes of memory left besides weights and inputs, and {TILE} "
             f"inputs of this network need {plan.tile_bytes:,} there; fewer layers (--layers) or inputs (--count) fit"
@@ -105,7 +105,7 @@ class CudaSession(Session):
             except MemoryTooSmall:
                 if tiles == 1:
                     raise
-                tiles = -(-tiles // 2)
+                tiles = ceil_div(tiles, 2)
 
 
 def device_notes(device: Device, plan: KernelPlan) -> dict:

@@ -10,7 +10,7 @@ import numpy as np
 
 from spdnn.engines.reductions.base import Reduction
 
-SHARE, SHARE_AGAIN = 0.005, 0.03  # of the work ahead that a search may cost; the same after one that paid
+SEARCH_AHEAD, SEARCH_AHEAD_AGAIN = 0.005, 0.03  # of the work ahead that a search may cost; the same after one that paid
 SETTLED = 0.05  # of the rows may die in a layer when searching makes sense
 PAID = 0.1  # of the rows, merged: search again before the next layer; else after twice as many layers
 
@@ -86,7 +86,7 @@ class DuplicateSearch:
         share: of the work ahead that a search may cost, until one has paid.
     """
 
-    def __init__(self, share: float = SHARE):
+    def __init__(self, share: float = SEARCH_AHEAD):
         self.share, self._next, self._distance, self._paid = share, 1, 1, False
 
     def layers_to_search(
@@ -100,7 +100,7 @@ class DuplicateSearch:
             stopped: the batch is interrupted before layer k in any case, and others may hold equal rows.
         """
         # Rows that are about to die are not worth comparing, and a search may only cost a share of the work ahead.
-        share = SHARE_AGAIN if self._paid or stopped else self.share
+        share = SEARCH_AHEAD_AGAIN if self._paid or stopped else self.share
         if rows <= 1 or deaths > SETTLED or cost > share * ahead:
             return None
         return max(0, self._next - k)

@@ -106,7 +106,7 @@ class SparseRows(MovableRows):
     def search_costs(self, meeting: bool) -> tuple[float, float, float]:
         # The work ahead: later layers are taken to do as many multiply-adds an edge as the last one did.
         ahead, k = self.prepared.edges_ahead, self.layer
-        cost = schedule.SEARCH_NONZERO * self.nonzeros + schedule.SEARCH_ROW * self.count
+        cost = schedule.SEARCH_NONZERO * self.nonzeros + schedule.SPARSE_SEARCH_ROW * self.count
         return self.deaths, cost, self.done / max(1, ahead[k - 1] - ahead[k]) * ahead[k]
 
     def merge(self) -> int:

@@ -15,7 +15,7 @@ NONZERO_BYTES = 8  # a column and a value
 ROW_BYTES = 256  # what each row needs besides: indices, hashes, representatives, statistics
 SMALL_BYTES = 4 << 20  # stacks of threads, small objects: 1.2 MB were seen beyond all that is counted
 # What a search for equal rows costs in multiply-adds, about: to hash a nonzero; to sort and compare a row.
-SEARCH_NONZERO, SEARCH_ROW = 4, 400
+SEARCH_NONZERO, SPARSE_SEARCH_ROW = 4, 400
 SEARCH_SHARE = 0.03  # of the work ahead that a search may cost: equal rows are common where rows are sparse
 
 

@@ -10,12 +10,12 @@ from itertools import product
 
 from spdnn.core.errors import InputError, MemoryTooSmall
 from spdnn.engines.memory import RunSizes
-from spdnn.engines.taskgraph.decomposition import BATCHES_EACH, BUFFERS, Decomposition, MemoryRoom, cut
+from spdnn.engines.taskgraph.decomposition import BATCHES_EACH, LEAST_BUFFERS, Decomposition, MemoryRoom, cut
 from spdnn.engines.taskgraph.settings import AUTO, GRAPH, PIPELINE, RESIDENT, SCHEDULES, STREAM, TaskgraphSettings
 from spdnn.engines.taskgraph.simulation import Simulated, TaskCosts, least_seconds, simulate
 
 EQUAL = 1.02  # of two that differ by less than this factor, the simpler is taken
-STREAMED = (BUFFERS, 3, 4)  # buffers of streamed weights
+STREAMED = (LEAST_BUFFERS, 3, 4)  # buffers of streamed weights
 BUFFER_COUNTS = {RESIDENT: [None], STREAM: [*STREAMED], GRAPH: [None, *STREAMED], PIPELINE: [None, *STREAMED]}
 SHORT = 4  # of the largest layers: bytes of stages that leave more of the memory to features
 MORE_BATCHES = (2, 4)  # times BATCHES_EACH batches for each device, where devices draw them or wait for each other

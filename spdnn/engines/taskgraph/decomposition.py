@@ -19,15 +19,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spdnn.core.errors import InputError, MemoryTooSmall
-from spdnn.engines.memory import RunSizes, batch_tiles, parts_of
+from spdnn.core.numbers import ceil_div
+from spdnn.engines.memory import RunSizes, batch_tiles
 from spdnn.engines.reductions.dead import LONGEST_PASS, pass_length
 from spdnn.engines.taskgraph.settings import GRAPH, PIPELINE, RESIDENT, SCHEDULES, STREAM, TaskgraphSettings
 
-BUFFERS = 2  # of weights that are streamed, at least: one is computed with while the other is filled
+LEAST_BUFFERS = 2  # of weights that are streamed, at least: one is computed with while the other is filled
 JOINED = 32  # layers after which batches may go on together: by then most rows that die have died
 TASKS = 3  # tasks of a batch in each stage, at most (the few others of a batch are not counted)
 BATCHES_EACH = 4  # batches for each device, at least, where devices draw them, or wait for each other in a pipeline
-MOST = 1 << 20  # of batches, buffers and devices
+MOST_DIVISIONS = 1 << 20  # of batches, buffers and devices
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,10 @@ class Decomposition:
         if self.schedule not in SCHEDULES:
             raise InputError(f"schedule {self.schedule[:40]!r} must be one of {', '.join(SCHEDULES)}")
         numbers = (self.inputs, self.batch, self.groups, self.slots)
-        if min(numbers) < 1 or (self.buffers is not None and self.buffers < BUFFERS):
+        if min(numbers) < 1 or (self.buffers is not None and self.buffers < LEAST_BUFFERS):
             raise InputError(
                 f"{self.inputs} inputs in batches of {self.batch}, {self.groups} groups, {self.slots} slots: each "
-                f"must be 1 or more, and {self.buffers} buffers {BUFFERS} or more"
+                f"must be 1 or more, and {self.buffers} buffers {LEAST_BUFFERS} or more"
             )
         _check_chain(self.stages, "stages", "layers")
         _check_chain(self.ranges, "ranges", "stages", len(self.stages))
@@ -88,7 +89,7 @@ class Decomposition:
 
     @property
     def batches(self) -> int:
-        return parts_of(self.inputs, self.batch)
+        return ceil_div(self.inputs, self.batch)
 
     @property
     def devices(self) -> int:
@@ -144,7 +145,7 @@ class Decomposition:
 
     def _bytes_per_input(self, sizes: RunSizes) -> int:
         """Bytes for each input of a batch: in every slot, and in the pool, where features need no second buffer."""
-        return self.slots * sizes.row_bytes + (-(-sizes.row_bytes // 2) if self.joined is not None else 0)
+        return self.slots * sizes.row_bytes + (ceil_div(sizes.row_bytes, 2) if self.joined is not None else 0)
 
     def most_memory(self, sizes: RunSizes) -> int:
         """Bytes on the device that needs most."""
@@ -161,7 +162,7 @@ def _check_chain(spans: Sequence[tuple[int, int]], what: str, of: str, end: int 
 
 def _whole(inputs: int, tile: int) -> int:
     """Inputs in whole tiles."""
-    return parts_of(inputs, tile) * tile
+    return ceil_div(inputs, tile) * tile
 
 
 def stages_of(
@@ -248,7 +249,7 @@ def cut(
         stages = stages_of(sizes.weights, leaving, most, fine)
         ranges = ranges_of([sum(costs[slice(*stage)]) for stage in stages], pipeline)
         # A device of a pipeline receives the next batch while it computes one, so it has a slot for each.
-        slots, groups = BUFFERS if pipeline > 1 else 1, devices // pipeline
+        slots, groups = LEAST_BUFFERS if pipeline > 1 else 1, devices // pipeline
         drawn = schedule == GRAPH
         # Several batches a device: a pipeline fills and drains, and devices that draw batches end together.
         each = BATCHES_EACH * pipeline if pipeline > 1 else BATCHES_EACH if drawn and groups > 1 else 1
@@ -267,8 +268,8 @@ def cut(
 
     # Attempts, from what is fastest to what takes least memory: weights that stay, then streamed ones; stages whose
     # buffers take half of the memory, then single layers; ranges of equal cost, then of equal bytes.
-    buffer_counts = [buffers or (BUFFERS if schedule == STREAM else None)]
-    buffer_counts += [BUFFERS] if buffer_counts == [None] and schedule == GRAPH else []
+    buffer_counts = [buffers or (LEAST_BUFFERS if schedule == STREAM else None)]
+    buffer_counts += [LEAST_BUFFERS] if buffer_counts == [None] and schedule == GRAPH else []
     attempts = []
     for buffers in buffer_counts:
         room = stage_bytes if tightest is None or not buffers else max(0, tightest) / (2 * buffers)
@@ -290,12 +291,13 @@ def _check(settings: TaskgraphSettings, pipeline: int) -> None:
     schedule, devices, batches, buffers = settings.schedule, settings.devices, settings.batches, settings.buffers
     numbers = {"devices": devices, "devices in a pipeline": pipeline, "batches": batches, "buffers of weights": buffers}
     for what, number in numbers.items():
-        if number is not None and number > MOST:
-            raise InputError(f"{number:,} {what}: there may be 1 to {MOST:,}")
+        if number is not None and number > MOST_DIVISIONS:
+            raise InputError(f"{number:,} {what}: there may be 1 to {MOST_DIVISIONS:,}")
     if devices % pipeline:
         raise InputError(f"{devices} devices cannot be shared out to pipelines of {pipeline}")
-    if buffers is not None and buffers < BUFFERS:
-        raise InputError(f"{buffers} buffer of weights: at least {BUFFERS} are needed, one to fill while one is read")
+    if buffers is not None and buffers < LEAST_BUFFERS:
+        needed = f"at least {LEAST_BUFFERS} are needed, one to fill while one is read"
+        raise InputError(f"{buffers} buffer of weights: {needed}")
     if schedule == RESIDENT and buffers is not None:
         raise InputError(f"{buffers} buffers of weights with the schedule resident, which keeps all: use stream")
 
@@ -305,9 +307,9 @@ def _cut_batches(
 ) -> Decomposition:
     """The same with batches: `least` of them, or as many as the rooms make it; at most `most`, unless None."""
     # Batches of whole tiles; if rounding up makes fewer batches than asked for, their last tiles stay partly empty.
-    each = parts_of(sizes.inputs, least)
+    each = ceil_div(sizes.inputs, least)
     batched = replace(whole, batch=_whole(each, sizes.tile))
-    if batched.batches < parts_of(sizes.inputs, each):
+    if batched.batches < ceil_div(sizes.inputs, each):
         batched = replace(whole, batch=each)
     tight = next((room for room in rooms if _excess(batched, room) > 0), None)
     if not tight:
@@ -316,7 +318,7 @@ def _cut_batches(
         batches, needed = f"{batched.batches} batches", batched.most_memory(tight.sizes)
     else:
         # Too large: a batch has the tiles that fit, and each group as many batches.
-        at_most = parts_of(batched.batch, sizes.tile)
+        at_most = ceil_div(batched.batch, sizes.tile)
         cut_to = lambda tiles: replace(whole, batch=tiles * sizes.tile)  # noqa: E731
         excess = lambda tiles: max(_excess(cut_to(tiles), room) for room in rooms)  # noqa: E731
         if tiles := batch_tiles(sizes.tiles, excess, at_most, whole.groups):
@@ -335,4 +337,4 @@ def _cut_batches(
 def _excess(batched: Decomposition, room: MemoryRoom) -> int:
     """Tiles of a batch that do not fit the room, at least; 0 or less where all do."""
     each = room.sizes.tile * batched._bytes_per_input(room.sizes)
-    return parts_of(batched.most_memory(room.sizes) - room.memory, each)
+    return ceil_div(batched.most_memory(room.sizes) - room.memory, each)

@@ -19,6 +19,7 @@ from spdnn.engines.taskgraph.execution import Execution, Lane
 from spdnn.engines.taskgraph.graph import COMPUTE, LANES, Graph, Kind, Task
 from spdnn.engines.taskgraph.timeline import Span, lane_seconds
 
+PROBED_LAYERS = 32  # whose costs are measured at most; deeper ones are taken to be like the last of them
 FIXED = "fixed costs of the run"
 CLOSED = 1e-3  # relative drop of the row count between two layers that means gaps were closed in between
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from spdnn.kernels.cuda.device import Device
 
-BUFFERS, BUFFER_BYTES = 4, 1 << 22  # large enough that what each copy costs besides its bytes does not count
+PINNED_BUFFERS, BUFFER_BYTES = 4, 1 << 22  # large enough that what each copy costs besides its bytes does not count
 
 
 class Copies:
@@ -22,7 +22,7 @@ class Copies:
         self.device, self.stream, self._seconds = device, device.stream(), 0.0
         self._free = [
             (device.pinned_array(BUFFER_BYTES, np.uint8), device.event(timed=True), device.event(timed=True))
-            for _ in range(BUFFERS)
+            for _ in range(PINNED_BUFFERS)
         ]
         self._filled: deque[tuple] = deque()  # in the order of their copies
 

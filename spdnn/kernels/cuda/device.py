@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from spdnn.core.errors import SpdnnError
+from spdnn.core.resources import CEILING_SHARE
 from spdnn.kernels.cuda.declarations import Kernel
 
 MOST_BLOCKS = 2**31 - 1  # of a one-dimensional grid
@@ -198,7 +199,7 @@ class Device(abc.ABC):
 
     def lead(self) -> Any:
         """An array for `seconds_ahead`, no larger than a part of what is free."""
-        return self.empty(max(1, min(LEAD_BYTES, self.free_bytes() // 4)), np.uint8)
+        return self.empty(max(1, min(LEAD_BYTES, int(CEILING_SHARE * self.free_bytes()))), np.uint8)
 
     def seconds_ahead(self, launch: Callable[[], Any], lead: Any) -> float:
         """Seconds of a launch that follows an untimed one of the same, while the host is ahead of the device.

@@ -10,7 +10,7 @@ import numpy as np
 from spdnn.kernels.cuda.declarations import Kernel
 
 THREADS = 128
-BLOCKS = 7  # at least, on a multiprocessor: 896 threads of 72 registers
+LEAST_BLOCKS = 7  # at least, on a multiprocessor: 896 threads of 72 registers
 SPMM_BLOCKS = {1: 7, 2: 5, 4: 7}  # of spmm, by the vectors that a thread holds; 4 are of single numbers
 SPMM_FEW_BLOCKS = 3  # of spmm where many loads are in flight
 STEP = 4  # nonzeros of a vector load; columns are padded to a multiple of it (ops.cuh)
@@ -100,7 +100,7 @@ def sddmm(dtype: np.dtype, vector: int, unroll: int) -> Kernel:
 
 def rowwise(name: str, dtype: np.dtype) -> Kernel:
     """sparse_softmax or gather_values."""
-    return _kernel("ops_softmax.cu", name, dtype, HELD=HELD, BLOCKS=BLOCKS)
+    return _kernel("ops_softmax.cu", name, dtype, HELD=HELD, BLOCKS=LEAST_BLOCKS)
 
 
 def attention(dtype: np.dtype, vector: int) -> Kernel:

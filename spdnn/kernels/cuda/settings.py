@@ -5,6 +5,7 @@
 
 from spdnn.kernels.cuda.declarations import Kernel
 
+TILE = 32  # inputs whose features lie side by side (TILE of common.cuh)
 SIMPLE = 256  # threads of kernels that wait for memory
 STAGED_HELD = 4  # outputs of a thread
 STAGED_THREADS = {False: 512, True: 320}  # without and with values, which take registers

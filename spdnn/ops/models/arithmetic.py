@@ -15,7 +15,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.numbers import plain, real, whole
 from spdnn.kernels import dispatch
 
-TOLERANCE = 2e-5  # of `difference` between two arithmetics of a model, or one of them and float64
+ARITHMETIC_TOLERANCE = 2e-5  # of `difference` between two arithmetics of a model, or one of them and float64
 
 
 def difference(actual: np.ndarray, expected: np.ndarray) -> float:

@@ -28,7 +28,7 @@ import numpy as np
 from spdnn.core.arrays import settled
 from spdnn.core.errors import InputError
 from spdnn.core.locks import Lock
-from spdnn.core.numbers import whole
+from spdnn.core.numbers import ceil_div, whole
 from spdnn.ops import SparseMatrix
 from spdnn.ops.backends import thread_count
 from spdnn.ops.cpu import CpuBackend
@@ -39,7 +39,7 @@ ARITHMETICS = ("sparse", "dense")
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
 STEM = 32  # channels at width 1
 COLOURS = 3
-TOGETHER = 2  # images that a thread takes through a layer at once: measured; more leave the caches
+IMAGES_TOGETHER = 2  # images that a thread takes through a layer at once: measured; more leave the caches
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class MobileNet:
         out = np.empty((len(x), self.config.classes), np.float32)
         with self._lock:
             apart = threads if len(x) >= threads else 1
-            together = min(TOGETHER, -(-len(x) // apart))
+            together = min(IMAGES_TOGETHER, ceil_div(len(x), apart))
             # Buffers of the last call serve again where they fit.
             key = (apart, together, x.shape[2:], threads // apart)
             if self._passes[0] != key:

@@ -14,11 +14,11 @@ import numpy as np
 from spdnn.core import safe_open
 from spdnn.core.arrays import copied, freeze
 from spdnn.core.errors import InputError
+from spdnn.formats.state_dicts import EPSILON
 from spdnn.formats.tensors import open_tensors, write_tensors
 
 Shapes = Mapping[str, tuple[int, ...]]
 NORM = ("weight", "bias", "mean", "variance")
-EPSILON = 1e-5  # of a batch norm, as torch and the paper's models have it
 
 
 @safe_open.releasing()

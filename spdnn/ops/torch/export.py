@@ -31,7 +31,7 @@ from spdnn.ops.torch.copies import copy_module, held_values, random_states_kept,
 from spdnn.ops.torch.dense_layers import fill_sparse
 from spdnn.ops.torch.modules import SparseConv2d, SparseLinear
 
-COUNTS, MOST = (1, 2, 3), 16  # numbers of inputs that are compared, and the largest that is drawn besides
+COUNTS, MOST_COMPARED = (1, 2, 3), 16  # numbers of inputs that are compared, and the largest that is drawn besides
 WIDEST = 4096  # inputs: a limit of torch's export that lies below is looked at from its other side
 HALF = (torch.float16, torch.bfloat16)  # computed in float32
 NAMED = 3  # tensors in a sentence
@@ -240,7 +240,7 @@ def _usual_modes(inputs: Iterable[Tensor]) -> Iterator[None]:
 
 def _counts(shown: int, limits: Iterable[int]) -> list[int]:
     """The numbers of inputs to compare besides that of the example: few, one that is drawn, and those at `limits`."""
-    drawn = random.Random().choice([*{*range(max(COUNTS) + 1, MOST + 1)} - {shown}])  # the user's state stays
+    drawn = random.Random().choice([*{*range(max(COUNTS) + 1, MOST_COMPARED + 1)} - {shown}])  # the user's state stays
     return sorted({*COUNTS, drawn, *limits} - {shown})
 
 

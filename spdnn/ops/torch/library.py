@@ -30,7 +30,7 @@ from spdnn.ops.cpu import CpuBackend
 from spdnn.ops.topology import Topology
 
 DTYPES = (torch.float32, torch.float16)
-COMPARED = 1 << 18  # columns that one thread compares sooner than another one wakes
+COMPARED_ALONE = 1 << 18  # columns that one thread compares sooner than another one wakes
 _known: dict[tuple, tuple] = {}  # topologies that were checked, by the memory of their tensors
 
 
@@ -65,7 +65,7 @@ def _same(topology: Topology, offsets: Tensor, columns: Tensor) -> bool:
     current = _numpy(columns)
     if current.dtype.itemsize < 4:
         current = current.astype(np.int32)
-    threads = min(torch.get_num_threads(), 1 + current.size // COMPARED)
+    threads = min(torch.get_num_threads(), 1 + current.size // COMPARED_ALONE)
     same = compiled_module().same_columns(np.ascontiguousarray(current), topology.columns, threads)
     return same and np.array_equal(_numpy(offsets), topology.offsets)
 

@@ -26,8 +26,9 @@ from spdnn.ops.torch.dense_weight import DenseWeight
 from spdnn.ops.torch.modules import SparseConv2d, SparseLinear, SparseWeight, unsuitable
 
 KINDS: dict[type, type] = {nn.Linear: SparseLinear, nn.Conv2d: SparseConv2d}  # exactly these: subclasses mean more
-ROUNDS, LEAST_SECONDS = 5, 2e-3  # of measuring: how often both take turns, and how long a turn is at least
-SIDE, ROWS = 14, 64  # of an input that is not shown: a convolution's height and width; rows of a Linear layer
+MEASURED_ROUNDS, LEAST_SECONDS = 5, 2e-3  # of measuring: how often both take turns, and how long a turn is at least
+# Of an input where no example is given: the height and width of a convolution's, and rows of a Linear layer's.
+EXAMPLE_SIDE, EXAMPLE_ROWS = 14, 64
 MIN_SIZE = 16_384  # weights
 NORMS = {nn.Conv1d: nn.BatchNorm1d, nn.Conv2d: nn.BatchNorm2d, nn.Conv3d: nn.BatchNorm3d, SparseConv2d: nn.BatchNorm2d}
 
@@ -288,7 +289,7 @@ def _times(dense: nn.Module, sparse: nn.Module, shape: tuple | None) -> tuple[fl
     """Seconds of a call of both, the best of some turns; measured once for what is alike."""
     if shape is None:
         linear = isinstance(dense, nn.Linear)
-        shape = ((ROWS, sparse.width) if linear else (1, sparse.width, SIDE, SIDE)), False
+        shape = ((EXAMPLE_ROWS, sparse.width) if linear else (1, sparse.width, EXAMPLE_SIDE, EXAMPLE_SIDE)), False
     values, threads = sparse.values, torch.get_num_threads()
     stride = getattr(sparse, "stride", None)
     key = (type(sparse), sparse.rows, round(20 * sparse.sparsity), stride, *shape, values.dtype, values.device, threads)
@@ -317,7 +318,7 @@ def _beside(first: Callable[[], Any], other: Callable[[], Any], wait: bool) -> t
         seconds(call, 1)  # settings are found, buffers made
         best.append(seconds(call, 1))
         counts.append(max(1, min(100, round(LEAST_SECONDS / best[-1]))))
-    for _ in range(ROUNDS):
+    for _ in range(MEASURED_ROUNDS):
         for k, call in enumerate((first, other)):
             best[k] = min(best[k], seconds(call, counts[k]))
     return best[0], best[1]

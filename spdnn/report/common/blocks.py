@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Union
 
 from spdnn.core.shown import RATES, plural, printable
-from spdnn.core.table import LONGEST, NOTHING, Cell, Number, Phrase, Rows, Styled, Unit, plain, write
+from spdnn.core.table import LONGEST_TEXT, NOTHING, Cell, Number, Phrase, Rows, Styled, Unit, plain, write
 from spdnn.report.common.drawing import Drawing, Figure
 
 PLAIN_BYTES = 60_000  # longer texts in links are compressed
-NAME, LONG = 34, 60  # characters from which a column's texts get more room
+NAME, LONG_TEXT = 34, 60  # characters from which a column's texts get more room
 # Colours of figures, as they are in files, and the variables of the page's style that stand for them.
 THEME = {
     "#1f2933": "ink", "#262626": "ink", "#ffffff": "card", "#e3e6ea": "grid", "#8a8f98": "edge", "#9aa1ab": "edge",
@@ -243,7 +243,7 @@ class Writer:
             case None:
                 return ""
             case str():
-                return html.escape(printable(phrase, LONGEST), quote=False)
+                return html.escape(printable(phrase, LONGEST_TEXT), quote=False)
             case int() | float():
                 return self.phrase(Number(phrase))
             case Number():
@@ -274,4 +274,4 @@ def _id(name: str) -> str:
 
 
 def _room(size: int) -> str:
-    return "long" if size > LONG else "name" if size > NAME else ""
+    return "long" if size > LONG_TEXT else "name" if size > NAME else ""

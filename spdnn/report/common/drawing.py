@@ -18,7 +18,7 @@ from typing import Any
 from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
 from spdnn.core.files import replacing_folder
 from spdnn.core.shown import printable
-from spdnn.core.table import LONGEST, csv_text
+from spdnn.core.table import LONGEST_TEXT, csv_text
 
 SETTINGS = {
     "svg.fonttype": "none",
@@ -148,13 +148,13 @@ def _svg(figure: Figure, plot: Any, name: str) -> str:
     plot.savefig(stream, format="svg", metadata={**nothing, "Title": figure.title})
     text = stream.getvalue().decode("utf-8")
     text = _shortened(text[text.index("<svg") :])
-    description = f"<desc>{html.escape(printable(figure.caption, LONGEST))}</desc>"
+    description = f"<desc>{html.escape(printable(figure.caption, LONGEST_TEXT))}</desc>"
     text = re.sub(r"<metadata>.*?</metadata>", lambda _: description, text, count=1, flags=re.DOTALL)
     for number, tip in figure.tips.items():
         here = f'<g id="{RECORD}{number}">'
-        text = text.replace(here, f"{here}<title>{html.escape(printable(tip, LONGEST))}</title>")
+        text = text.replace(here, f"{here}<title>{html.escape(printable(tip, LONGEST_TEXT))}</title>")
     text = re.sub(r'((?<=[\s"])id="|(?<=[\s"])xlink:href="#|url\(#)', rf"\1{name}-", text)
-    label = html.escape(printable(figure.title, LONGEST))
+    label = html.escape(printable(figure.title, LONGEST_TEXT))
     return text.replace("<svg ", f'<svg role="img" aria-label="{label}" {FONT} ', 1)
 
 

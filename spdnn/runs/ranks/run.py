@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
 from spdnn.core.load import Load, LoadMonitor, load_of
+from spdnn.core.resources import WEIGHTS_SHARE
 from spdnn.core.result import Result
 from spdnn.engines.base import STREAMED, Engine, Options, Prepared, Session, SharesWeights
 from spdnn.engines.execute import BatchSession
-from spdnn.engines.memory import free_share, process_sentence, proportional_bytes, resident_bytes, shared_bytes
+from spdnn.engines.memory import SLACK, free_share, process_sentence, proportional_bytes, resident_bytes, shared_bytes
 from spdnn.runs import measure
 from spdnn.runs.measure import LoadedRun, RepeatSeconds, Samples, fits, repeat
 from spdnn.runs.parts import run as run_parts
@@ -29,9 +30,6 @@ from spdnn.runs.ranks.shared import room, share_inputs, share_prepared
 from spdnn.runs.records.distribution import Distribution, OneRank
 from spdnn.runs.records.run_record import Measurement
 from spdnn.runs.world import World
-
-SLACK = 1.05  # of the least memory in an error: what a rank holds already differs from try to try
-WEIGHTS_SHARE = 0.6  # of the memory allowed on a node, that weights and inputs may fill
 
 
 class Ranks:

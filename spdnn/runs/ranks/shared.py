@@ -16,13 +16,15 @@ from spdnn.core import progress
 from spdnn.core import sparse as sp
 from spdnn.core.features import Inputs
 from spdnn.core.network import Header, Layer, Network
+from spdnn.core.numbers import ceil_div
+from spdnn.core.resources import WINDOW_SHARE
 from spdnn.engines.base import Prepared, SharesWeights
 from spdnn.runs.world import World
 
-ALIGNMENT = 64  # bytes
-GROUP, GROUPS = 32 << 20, 64  # bytes of layers in one window, which the leader holds twice for a moment; most windows
+WINDOW_ALIGNMENT = 64  # bytes
+# Bytes of layers in one window, which the leader holds twice for a moment; and windows at most.
+WINDOW_BYTES, MOST_WINDOWS = 32 << 20, 64
 SHM = "/dev/shm"  # where MPI libraries keep the windows
-SHM_SHARE = 0.9  # of what is free there
 
 
 class Window:
@@ -41,12 +43,12 @@ class Window:
         # Types and shapes first: the other ranks build the same views without a copy.
         specs = _broadcast_specs(world, arrays)
         sizes = [np.dtype(kind).itemsize * int(np.prod(shape)) for kind, shape in specs]
-        starts = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)])
+        starts = np.cumsum([0, *(ceil_div(size, WINDOW_ALIGNMENT) * WINDOW_ALIGNMENT for size in sizes)])
         self.nbytes = int(starts[-1])
         # The leader allocates all of it, aligned by hand: MPI promises no alignment for vectors.
-        self._window = mpi.Win.Allocate_shared(self.nbytes + ALIGNMENT if world.leader else 0, 1, comm=local)
+        self._window = mpi.Win.Allocate_shared(self.nbytes + WINDOW_ALIGNMENT if world.leader else 0, 1, comm=local)
         memory = np.frombuffer(self._window.Shared_query(0)[0], np.uint8)
-        memory = memory[-memory.ctypes.data % ALIGNMENT :]
+        memory = memory[-memory.ctypes.data % WINDOW_ALIGNMENT :]
         self.arrays = []
         for number, ((kind, shape), start, size) in enumerate(zip(specs, starts, sizes, strict=False)):
             view = memory[start : start + size].view(kind).reshape(shape)
@@ -155,7 +157,7 @@ def room() -> float:
         free = os.statvfs(SHM)
     except OSError:
         return math.inf
-    return SHM_SHARE * free.f_bavail * free.f_frsize
+    return WINDOW_SHARE * free.f_bavail * free.f_frsize
 
 
 def share_prepared(world: World, engine: SharesWeights, prepared: Prepared | None) -> Prepared:
@@ -199,8 +201,8 @@ def share_prepared(world: World, engine: SharesWeights, prepared: Prepared | Non
 
 
 def _groups(network: Network, engine: SharesWeights) -> Iterator[list[tuple[Header, bool, tuple[np.ndarray, ...]]]]:
-    """(header, whether the arrays are the engine's own, arrays) of the layers, some GROUP bytes at a time."""
-    group, nbytes, enough = [], 0, max(GROUP, network.nbytes // GROUPS)
+    """(header, whether the arrays are the engine's own, arrays) of the layers, some WINDOW_BYTES bytes at a time."""
+    group, nbytes, enough = [], 0, max(WINDOW_BYTES, network.nbytes // MOST_WINDOWS)
     for k in range(network.depth):
         layer = network.layer(k)
         laid = engine.layout(layer)

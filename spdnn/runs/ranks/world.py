@@ -17,12 +17,12 @@ from typing import Any, NoReturn, TextIO
 from spdnn.core import endings, progress
 from spdnn.core.errors import InputError, SpdnnError, Unavailable, install
 from spdnn.core.resources import BINDING, affinity, binds, libgomps, use_cores
-from spdnn.runs.world import GRACE, World, launched_count, launched_rank
+from spdnn.runs.world import RANK_GRACE, World, launched_count, launched_rank
 
 SEGMENT = "/dev/shm/mpich"  # what MPICH's own shared memory is called, which it leaves behind when it aborts
 FORWARDED = 0.1  # seconds in which a launcher hands on what it has read, before all are ended
 READ = 5.0  # seconds, at most, until it has read what this rank wrote
-LONGEST = 0.005  # seconds between two checks of what another rank does
+LONGEST_PAUSE = 0.005  # seconds between two checks of what another rank does
 CONNECT = "SPDNN_CONNECT_SECONDS"  # environment variable: how long the ranks may take to come together
 CONNECT_SECONDS = 300.0  # by default: on many nodes that load Python from one file system, the last comes late
 SPINS = 200  # checks without a pause, before a rank gives its core to others
@@ -116,7 +116,7 @@ class ConnectedWorld(World):
         while not request.Test():
             checks += 1
             if checks > SPINS:
-                time.sleep(min(LONGEST, 2e-5 * (checks - SPINS)))
+                time.sleep(min(LONGEST_PAUSE, 2e-5 * (checks - SPINS)))
 
     def barrier(self, patient: bool = False) -> float:
         """Until all ranks are here; the seconds that this one waited."""
@@ -159,7 +159,7 @@ def _connect_seconds() -> float:
 def _end_alone(seconds: float) -> NoReturn:
     """End this process, and by its end the launcher and all ranks: not all of them have come in time."""
     rank = launched_rank()
-    time.sleep(min(1.0, GRACE * rank))  # so that one tells
+    time.sleep(min(1.0, RANK_GRACE * rank))  # so that one tells
     sentence = (
         f"rank {rank} on {socket.gethostname()}: of {launched_count()} ranks not all were there within {seconds:g} s"
     )
@@ -180,4 +180,4 @@ def _until_read(stream: TextIO) -> None:
         pipe = stream.fileno()
         if stat.S_ISFIFO(os.fstat(pipe).st_mode):
             while any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) and time.monotonic() < deadline:
-                time.sleep(LONGEST)
+                time.sleep(LONGEST_PAUSE)

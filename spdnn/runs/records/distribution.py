@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from spdnn.core.fields import Claim, Count, Positive, Rate, Record, Samples, Seconds, column
 from spdnn.runs.records.result import ProblemRecord, ResultRecord
-from spdnn.runs.records.samples import CLOCK, TOLERANCE
+from spdnn.runs.records.samples import CLOCK, FOLLOWING_TOLERANCE
 
 PER_REPEAT = ("inference_seconds", "waiting_seconds", "communication_seconds")
 
@@ -155,11 +155,11 @@ class Distribution(Record):
                 what = (
                     f"{where}: {waiting:g} s of waiting and {sending:g} s of communication in {whole:g} s of inference"
                 )
-                yield waiting + sending <= whole * (1 + TOLERANCE) + CLOCK, what
+                yield waiting + sending <= whole * (1 + FOLLOWING_TOLERANCE) + CLOCK, what
         for repeat, sample in enumerate(seconds):
             slowest = max(rank.inference_seconds[repeat] for rank in self.per_rank)
             what = f"inference_seconds[{repeat}]: {sample:g}, but the slowest rank took {slowest:g}"
-            yield math.isclose(sample, slowest, rel_tol=TOLERANCE), what
+            yield math.isclose(sample, slowest, rel_tol=FOLLOWING_TOLERANCE), what
 
     def _exchanges(self, layers: int, merging: bool) -> Iterator[Claim]:
         """No row is lost where rows change ranks, and there are figures from then on exactly if any did."""

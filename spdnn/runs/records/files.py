@@ -19,7 +19,7 @@ from spdnn.core.request import RunRequest
 from spdnn.core.result import LayerWork, PartOutputs, Result
 from spdnn.core.validation import builtins, check_numbers, encode, parse
 from spdnn.runs.records.result import Accuracy
-from spdnn.runs.records.run_record import SCHEMA, VERSION, Measured, Measurement, RunRecord
+from spdnn.runs.records.run_record import RUN_VERSION, SCHEMA, Measured, Measurement, RunRecord
 from spdnn.runs.records.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def record_of(
     if verdict.truth.kind != "official":  # an official result is one that the official truth judged
         parts["problem"] = replace(measurement.problem, official=None)
     record = RunRecord(
-        schema=SCHEMA, version=VERSION, case=case, created=now(), request=request, configuration=configuration,
+        schema=SCHEMA, version=RUN_VERSION, case=case, created=now(), request=request, configuration=configuration,
         comparison=comparison, accuracy=accuracy, verdict=verdict, seal=None, **parts,
     )  # fmt: skip
     return seal_record(record, case)

@@ -22,7 +22,7 @@ from spdnn.runs.records.environment import Environment
 from spdnn.runs.records.result import Accuracy
 from spdnn.runs.records.samples import check_samples, work_per_second
 
-SCHEMA, VERSION = "spdnn-operation", 3
+SCHEMA, OPERATION_VERSION = "spdnn-operation", 3
 PRODUCTS = ("spmm", "sddmm")  # whose work and output follow from the problem
 SPANS = {
     "spmm": "one product, operands in place",
@@ -286,4 +286,4 @@ class OperationRecord(Record, kw_only=True, dict=True, omit_defaults=True):
         yield machine.on_device == (kind == "cuda"), wrong
         times = (done / fastest if fastest > 0 else math.inf) / machine.fma_per_second
         wrong = f"{done} in {fastest:g} s, {times:.3g} times what the machine can multiply and add"
-        yield times <= limits.TOLERANCE, f"multiply_adds: {wrong}; {limits.BEYOND}"
+        yield times <= limits.LIMIT_FACTOR, f"multiply_adds: {wrong}; {limits.BEYOND}"

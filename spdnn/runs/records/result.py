@@ -17,10 +17,10 @@ from spdnn.runs.records import notes
 from spdnn.runs.records.verdict import Verdict
 from spdnn.runs.verify.official import official_problem
 
-MOST_CLASSES = 100  # of a confusion matrix in a record
+MOST_RECORDED = 100  # of a confusion matrix in a record
 # Rows that an engine may compute beyond the inputs: a batch holds at least one input and pads it to whole tiles of at
 # most 64, and up to 1000 batches a rank that are no whole tiles are allowed for. None passes a layer twice.
-TILE, BATCHES = 64, 1000
+LARGEST_TILE, BATCHES = 64, 1000
 LAYER_COUNTS = "layer_rows", "layer_edges", "layer_edges_computed"  # in the order of LayerWork
 
 
@@ -210,7 +210,7 @@ class ResultRecord(Record, omit_defaults=True):
         categories, judged, checked = self.categories, verdict.categories, verdict.truth.checked
         # Survivors may rise: a positive bias revives rows. Where none are left, the layers after may cost nothing.
         layers, last, idle = len(survivors), survivors[-1] if survivors else 0, not edges or 0 in survivors
-        most = (count + (TILE - 1) * min(count, BATCHES * ranks)) * edges
+        most = (count + (LARGEST_TILE - 1) * min(count, BATCHES * ranks)) * edges
         # What reductions leave is at least an edge of each layer that rows go into.
         least = min(edges, sum(1 for rows in [count, *survivors[:-1]] if rows))
         unseen = count - checked  # inputs that the verdict did not compare, categories or not
@@ -249,7 +249,7 @@ class ResultRecord(Record, omit_defaults=True):
         # Rows that merged, of one rank: of several, each knows its own.
         merged = reductions.number("inputs", "rows_merged") if ranks == 1 else None
         merged = 0 if on <= {"dead", "neurons"} else count if merged is None else merged
-        padded = count + (TILE - 1) * min(count, BATCHES * ranks)
+        padded = count + (LARGEST_TILE - 1) * min(count, BATCHES * ranks)
         for k, (row, edge, done, into) in enumerate(
             zip(rows, edges, computed, [count, *self.survivors[:-1]], strict=True), 1
         ):

@@ -27,7 +27,7 @@ from spdnn.runs.records.result import Accuracy, EngineRecord, ProblemRecord, Red
 from spdnn.runs.records.samples import TimeToSolution, check_samples, work_per_second
 from spdnn.runs.records.verdict import Verdict, run_digest
 
-SCHEMA, VERSION = "spdnn-record", 3  # of version 2: layers were not counted, survivors compared with nothing
+SCHEMA, RUN_VERSION = "spdnn-record", 3  # of version 2: layers were not counted, survivors compared with nothing
 
 
 class Measured(Record, kw_only=True):
@@ -212,8 +212,8 @@ class RunRecord(Measured, kw_only=True, dict=True):
         of the other ranks loaded all that an edge can.
         """
         edges, loaded = self.result.edges_computed, self.result.bytes_loaded
-        loaded = edges * limits.EDGE_BYTES if loaded is None else loaded
-        return max(loaded // self.ranks, loaded - (edges - self.busiest) * limits.EDGE_BYTES)
+        loaded = edges * limits.EDGE_LOAD_BYTES if loaded is None else loaded
+        return max(loaded // self.ranks, loaded - (edges - self.busiest) * limits.EDGE_LOAD_BYTES)
 
     def claims(self) -> Iterator[Claim]:
         """Its verdict passed and is on this run, and its numbers are possible; one is worked out after another."""
@@ -258,10 +258,10 @@ class RunRecord(Measured, kw_only=True, dict=True):
         edges, fastest, loaded = self.result.edges_computed, min(self.seconds), self._bytes_by_one_rank()
         if self.machine:
             times = limits.limit(self.machine, edges, None, loaded).seconds / fastest
-            possible, how = times <= limits.TOLERANCE, f", {times:.3g} times what the machine can load"
+            possible, how = times <= limits.LIMIT_FACTOR, f", {times:.3g} times what the machine can load"
         else:
             workers = self.ranks * self.threads
-            most = self.ranks * limits.DEVICE_BYTES if self.environment.gpu else workers * limits.THREAD_BYTES
+            most = self.ranks * limits.DEVICE_LOADS if self.environment.gpu else workers * limits.THREAD_LOADS
             possible = loaded * self.ranks <= most * fastest
             how = f" are more than any machine can load with {workers} threads"
         yield possible, f"result.edges_computed: {edges} edges in {fastest:g} s{how}; {limits.BEYOND}"

@@ -11,7 +11,7 @@ from spdnn.core.errors import InputError
 from spdnn.core.fields import Claim, Record, Seconds, Unique, check_unique
 from spdnn.core.statistics import Interval, as_samples, interval
 
-TOLERANCE = 1e-6  # relative: between figures that follow from one another
+FOLLOWING_TOLERANCE = 1e-6  # relative: between figures that follow from one another
 CLOCK = 1e-9  # seconds: parts of a time were rounded apart from it
 
 
@@ -79,7 +79,7 @@ class TimeToSolution(Record, omit_defaults=True):
 
     def claims(self, first: float) -> Iterator[Claim]:
         """One of the parts is the first repeat."""
-        same = math.isclose(self.inference, first, rel_tol=TOLERANCE)
+        same = math.isclose(self.inference, first, rel_tol=FOLLOWING_TOLERANCE)
         yield same, f"time_to_solution.inference: {self.inference:g}, but the first repeat took {first:g}"
 
 

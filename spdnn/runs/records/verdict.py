@@ -7,7 +7,7 @@ from typing import Literal
 from spdnn.core.fields import Claim, Count, Digest, First, Record, Whole
 from spdnn.core.shown import listed
 
-SCHEMA, VERSION = "spdnn-verdict", 3
+SCHEMA, VERDICT_VERSION = "spdnn-verdict", 3
 MOST_NAMED = 3  # parts
 
 

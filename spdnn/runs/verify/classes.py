@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from spdnn.core import arrays
+from spdnn.core.closeness import LAYERS_TOLERANCE
 from spdnn.core.closeness import worst as worst_excess
 from spdnn.core.errors import InputError
 from spdnn.core.numbers import real
 from spdnn.core.result import Result
 from spdnn.core.shown import WithRepr, plural
 
-TOLERANCE = 1e-5  # of the reference's largest value: float32 sums in another order, and some layers of them
 SUM_APART = 1e-2  # of 1, at most, of probabilities: float16 rounds each
 MOST_CLASSES = 10_000  # of a confusion matrix
-BLOCK_BYTES = 8 << 20  # of float64 rows that are compared at a time
+COMPARED_BYTES = 8 << 20  # of float64 rows that are compared at a time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,7 +150,7 @@ def score(outputs: Any, labels: Any) -> Scores:
     return Scores(shape[1], labels, answers, ranks)
 
 
-def agreement(outputs: Any, reference: Any, tolerance: float = TOLERANCE) -> Agreement:
+def agreement(outputs: Any, reference: Any, tolerance: float = LAYERS_TOLERANCE) -> Agreement:
     """Compare outputs with those of a reference, such as another program's.
 
     Args:
@@ -244,7 +244,7 @@ def _shape(outputs: Any) -> tuple[int, int]:
 def _blocks(outputs: Any, shape: tuple[int, int]) -> Iterator[tuple[slice, np.ndarray]]:
     """Rows of the outputs, each with its place."""
     array = None if isinstance(outputs, Result) else arrays.host(outputs, "the outputs")
-    step = max(1, BLOCK_BYTES // (8 * shape[1]))
+    step = max(1, COMPARED_BYTES // (8 * shape[1]))
     for start in range(0, shape[0], step):
         part = slice(start, min(start + step, shape[0]))
         yield part, outputs.rows(part.start, part.stop) if array is None else array[part]

@@ -11,7 +11,7 @@ from spdnn.engines import oracle
 from spdnn.runs import parts
 from spdnn.runs.records.verdict import Parts, Verdict
 
-FIRST = 10  # parts that a verdict lists
+LISTED_PARTS = 10  # parts that a verdict lists
 
 
 def judged(verdict: Verdict, network: Network, result: Result, seed: int) -> Verdict:
@@ -48,7 +48,7 @@ def compare(network: Network, result: Result, seed: int) -> Parts:
         layers.append((part.start + 1, part.stop))
         sizes.append(rows.size)
         inputs += part.count
-    first = [number for number, failures in enumerate(wrong, 1) if failures][:FIRST]
+    first = [number for number, failures in enumerate(wrong, 1) if failures][:LISTED_PARTS]
     share = float(np.average(inside, weights=sizes))
     rule = f"within float32 rounding: every output; {share:.0%} of them lie between the bounds of the activation"
     return Parts(rule, layers, inputs, sum(sizes), share, sum(wrong), first)

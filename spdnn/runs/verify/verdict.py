@@ -31,12 +31,21 @@ from spdnn.core.result import Result
 from spdnn.core.safe_open import existing
 from spdnn.engines import oracle as reference
 from spdnn.engines.oracle import Tolerances
-from spdnn.runs.records.verdict import SCHEMA, VERSION, Difference, Parts, Survivors, TruthRecord, Values, Verdict
+from spdnn.runs.records.verdict import (
+    SCHEMA,
+    VERDICT_VERSION,
+    Difference,
+    Parts,
+    Survivors,
+    TruthRecord,
+    Values,
+    Verdict,
+)
 from spdnn.runs.verify.official import draw
 
 # Rows that one side lacks: as many may pass, or that part of the inputs compared, or those for which rounding decides.
 LACKING, LACKING_SHARE = 10, 0.01
-FIRST = 10  # differences that a verdict lists
+LISTED = 10  # differences that a verdict lists
 LEAST_SAMPLE = 32
 SURVIVORS = ("neurons", "layer", "survivors", "least", "most")  # columns of truth/survivors.csv
 TINY = np.finfo(float).tiny
@@ -239,7 +248,7 @@ def _survivors(result: Result, truth: Truth) -> Survivors:
     count = truth.inputs if truth.rows is None else truth.rows.size
     within = "the range of the official problem" if truth.result is None else "those for whose row rounding decides"
     rule = f"active inputs after each layer, within {within}"
-    return Survivors(rule, int(count), int(wrong.sum()), [int(k) + 1 for k in np.flatnonzero(wrong)[:FIRST]])
+    return Survivors(rule, int(count), int(wrong.sum()), [int(k) + 1 for k in np.flatnonzero(wrong)[:LISTED]])
 
 
 def judge_categories(categories: np.ndarray, truth: Truth) -> Verdict:
@@ -277,7 +286,7 @@ def verdict(
     checked = truth.inputs if truth.rows is None else int(truth.rows.size)
     return Verdict(
         schema=SCHEMA,
-        version=VERSION,
+        version=VERDICT_VERSION,
         passed=not reasons,
         truth=TruthRecord(truth.kind, truth.source, truth.inputs, checked, truth.seed),
         categories=int(categories),
@@ -294,7 +303,7 @@ def verdict(
 
 
 def _listed(numbers: np.ndarray) -> Difference:
-    return Difference(int(numbers.size), [int(n) for n in numbers[:FIRST]])
+    return Difference(int(numbers.size), [int(n) for n in numbers[:LISTED]])
 
 
 def _not_checked(why: str) -> Values:
@@ -367,5 +376,5 @@ def _value_by_value(result: Result, off: Tolerances) -> tuple[np.ndarray, np.nda
 
 def _compare_values(rule: str, numbers: np.ndarray, wrong: np.ndarray, error: np.ndarray) -> Values:
     known = error[np.isfinite(error)]
-    first, largest = [int(n) for n in numbers[wrong][:FIRST]], float(known.max()) if known.size else None
+    first, largest = [int(n) for n in numbers[wrong][:LISTED]], float(known.max()) if known.size else None
     return Values(rule, int(numbers.size), 0, int(np.count_nonzero(wrong)), first, largest)

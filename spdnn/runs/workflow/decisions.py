@@ -22,7 +22,7 @@ from spdnn.core.errors import SpdnnError
 from spdnn.core.fields import Record
 from spdnn.core.files import cache_folder, write_text
 from spdnn.core.request import RunRequest
-from spdnn.core.resources import available_bytes
+from spdnn.core.resources import WORKFLOW_SHARE, available_bytes
 from spdnn.core.validation import LONGEST_SENTENCE, parse, shorten
 from spdnn.engines.registry import engine
 from spdnn.formats.catalog import read_sources
@@ -35,11 +35,11 @@ from spdnn.runs.workflow.targets import MNIST
 FILE = "results/decisions.json"
 AUTO, ALL, EACH = "auto", "all", "each"  # inputs: auto; threads: all; threads: each, ranks: each
 WORDS = {"inputs": (AUTO,), "threads": (ALL, EACH), "ranks": (EACH,)}  # of a configuration, in place of values
-MOST_RANKS = 4  # of `ranks: each` without devices
+MOST_EACH = 4  # of `ranks: each` without devices
 # Keys that choose what runs: a configuration that has one has its own cases, and none of those of the default.
 CHOOSING = ("neurons", "layers", "source", "count", "engine", "reductions", "ladder", "threads", "ranks",
             "inputs_per_rank", "peers", "ops")  # fmt: skip
-STALL, SECONDS = 10, 30  # without bytes, and of all attempts to fetch MNIST
+STALL, FETCH_SECONDS = 10, 30  # without bytes, and of all attempts to fetch MNIST
 MOST_EDGES = 5 * 10**8  # of a network that runs on digits for want of MNIST
 NEEDED = 4 * 10**9  # bytes that the largest network takes
 SLOW = "there are no official categories of digits, and the float64 reference takes minutes for each"
@@ -167,7 +167,7 @@ def _with(decisions: Decisions, name: str, hung_on: Mapping[str, str], **fields:
 def _limit() -> int | None:
     """Bytes that a run may hold, where little memory is free."""
     free = available_bytes()
-    return free * 3 // 4 if free and free < NEEDED else None
+    return int(WORKFLOW_SHARE * free) if free and free < NEEDED else None
 
 
 def _at_hand(mirror: str | Path) -> bool:
@@ -209,7 +209,7 @@ def affordable(cases: Collection[RunRequest], config: Mapping, made: Decisions) 
 def _values(part: dict, made: Decisions) -> dict:
     """A configuration, or a change of one, with values in place of words."""
     devices = [name for name in part.get("engine", ()) if engine(name, usable=False).on_device]
-    ranks = list(range(1, made.devices + 1)) if devices and made.devices else _doubled(min(made.cores, MOST_RANKS))
+    ranks = list(range(1, made.devices + 1)) if devices and made.devices else _doubled(min(made.cores, MOST_EACH))
     means = {
         ("inputs", AUTO): [made.inputs],
         ("threads", ALL): [made.cores],
@@ -244,7 +244,7 @@ def _inputs(given: str | None, mirror: str | Path, executes: Callable[[], bool])
     why = ""
     if not given and executes():
         try:
-            row = replace(read_sources()[NAME], seconds=SECONDS, stall=STALL)
+            row = replace(read_sources()[NAME], seconds=FETCH_SECONDS, stall=STALL)
             fetch(NAME, Path(MNIST).parents[1], mirror, 0, sources={NAME: row})
         except SpdnnError as error:
             why = f"MNIST could not be fetched: {shorten(str(error), LONGEST_SENTENCE)}"

@@ -22,7 +22,7 @@ PROCESS_BYTES = 300e6  # Python, its libraries, the kernels' scratch, what is ke
 MERGED_EDGE_BYTES = 0.7
 MERGED = 16  # neurons of a RadiX-Net that become one, and edges that do
 LAYER_COPIES = 12  # of the largest layer while it is read, checked, merged and written
-CHUNK_BYTES = 1e9  # of the oracle: 64 MiB of features a time, several float64 arrays of them, and the sparse layer
+ORACLE_BYTES = 1e9  # of the oracle: 64 MiB of features a time, several float64 arrays of them, and the sparse layer
 
 # For each edge and input, at most: on one thread, or on one device (those of GPUs are not measured).
 EDGE_SECONDS = {"cpu": 5e-11, "taskgraph": 5e-11, "tiled": 1e-10, "csr": 3e-10, "cuda-csr": 1e-11, "cuda-ell": 1e-11}
@@ -32,7 +32,7 @@ START_SECONDS = 60  # until a job's script begins: two Snakemakes and their impo
 READ_SECONDS = 6e-8  # for each edge: a formula made into layers, or a store read and checked
 PREPARE_SECONDS = 2e-8  # for each edge: 28 s at 65536 x 1920
 # Engines on devices: weights and features are in the device's memory, and the host lays out a few layers at a time.
-DEVICE_BYTES = 2e9  # of this machine's memory, that CUDA, CuPy and the compiler take; not measured here
+HOST_BYTES = 2e9  # of this machine's memory, that CUDA, CuPy and the compiler take; not measured here
 LAID_OUT_BYTES = 130  # for each edge of a layer: 16 are laid out at once, each in at most 8 bytes (6 measured)
 LAYOUT_SECONDS = 1e-8  # for each edge: on one thread, at 65536 neurons
 FULL_LAYERS, ALIVE = 10, 4000  # of 60,000 digits on a RadiX-Net: layers until most rows are dead, and rows left by then
@@ -69,7 +69,7 @@ def infer(case: RunRequest, cases: Collection[RunRequest], files: int, together:
     seconds = READ_SECONDS * edges * case.layers
     run_seconds = EDGE_SECONDS.get(case.engine, ANY_EDGE_SECONDS) * _work(case, edges, count) / case.ranks
     if on_device:
-        memory = ranks * (PROCESS_BYTES + DEVICE_BYTES + LAID_OUT_BYTES * edges) + inputs
+        memory = ranks * (PROCESS_BYTES + HOST_BYTES + LAID_OUT_BYTES * edges) + inputs
         seconds += LAYOUT_SECONDS * edges * case.layers / _merged(case)
     else:
         features = 2 * 4 * count * case.neurons / _merged(case) * ranks / case.ranks
@@ -92,7 +92,7 @@ def verify(case: RunRequest, cases: Collection[RunRequest], files: int) -> JobRe
     if not case.neurons:
         return _own(files)
     count, edges = _sizes(case)
-    memory = PROCESS_BYTES + CHUNK_BYTES + count * case.neurons / 8 + LAYER_COPIES * EDGE_BYTES * edges
+    memory = PROCESS_BYTES + ORACLE_BYTES + count * case.neurons / 8 + LAYER_COPIES * EDGE_BYTES * edges
     oracle = min(case.oracle_edges, edges * case.layers * count)
     return _need(memory, 2 * READ_SECONDS * edges * case.layers + oracle / ORACLE_SPEED)
 

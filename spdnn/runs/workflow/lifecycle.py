@@ -69,7 +69,7 @@ def _end_jobs(number: int) -> None:
     """
     import psutil  # which Snakemake brings
 
-    sent, last = set(), time.monotonic() + 2 * endings.GRACE
+    sent, last = set(), time.monotonic() + 2 * endings.SIGNAL_GRACE
     while jobs := psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             parents = {job.ppid() for job in jobs}

@@ -1,9 +1,9 @@
 """When to search for identical rows (spdnn/engines/reductions/inputs.py)."""
 
-from spdnn.engines.reductions.inputs import SETTLED, SHARE, SHARE_AGAIN, DuplicateSearch
+from spdnn.engines.reductions.inputs import SEARCH_AHEAD, SEARCH_AHEAD_AGAIN, SETTLED, DuplicateSearch
 
 ROWS, AHEAD = 1000, 1e9
-CHEAP = 0.9 * SHARE * AHEAD
+CHEAP = 0.9 * SEARCH_AHEAD * AHEAD
 
 
 def test_each_search_in_vain_doubles_the_layers_until_the_next():
@@ -17,7 +17,7 @@ def test_each_search_in_vain_doubles_the_layers_until_the_next():
 
 
 def test_one_that_paid_is_followed_up_at_once_and_may_cost_more():
-    search, dear = DuplicateSearch(), 0.9 * SHARE_AGAIN * AHEAD
+    search, dear = DuplicateSearch(), 0.9 * SEARCH_AHEAD_AGAIN * AHEAD
     assert search.layers_to_search(1, ROWS, 0.0, dear, AHEAD) is None
     search.finish(1, ROWS, ROWS // 2)
     assert search.layers_to_search(2, ROWS, 0.0, dear, AHEAD) == 0

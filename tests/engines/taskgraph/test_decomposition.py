@@ -8,7 +8,7 @@ from refusals import refuses
 
 from spdnn.core.errors import MemoryTooSmall
 from spdnn.engines.memory import RunSizes
-from spdnn.engines.taskgraph.decomposition import MOST, Decomposition, ranges_of, stages_of
+from spdnn.engines.taskgraph.decomposition import MOST_DIVISIONS, Decomposition, ranges_of, stages_of
 from spdnn.engines.taskgraph.settings import SCHEDULES
 
 SIZES = RunSizes(inputs=1000, tile=16, weights=(100,) * 40, row_bytes=10, held_bytes=50)
@@ -109,7 +109,7 @@ def test_stages_are_short_where_rows_leave_and_hold_so_many_bytes():
 
 
 BAD = {
-    "devices": (("resident", SIZES, MOST + 1), {}, "1,048,577 devices"),
+    "devices": (("resident", SIZES, MOST_DIVISIONS + 1), {}, "1,048,577 devices"),
     "pipeline": (("pipeline", SIZES, 4), {"pipeline": 3}, "4 devices cannot be shared out to pipelines of 3"),
     "one buffer": (("stream", SIZES), {"buffers": 1}, "1 buffer of weights: at least 2"),
     "buffers that stay": (("resident", SIZES), {"buffers": 3}, "3 buffers of weights with the schedule resident"),

@@ -10,7 +10,7 @@ from refusals import refuses
 from spdnn.ops import SparseMatrix
 from spdnn.ops.cpu import CpuBackend
 from spdnn.ops.models import mobilenet
-from spdnn.ops.models.arithmetic import TOLERANCE, difference
+from spdnn.ops.models.arithmetic import ARITHMETIC_TOLERANCE, difference
 from spdnn.ops.models.mobilenet import BLOCKS, MobileNet, MobileNetConfig, random_weights, tensor_shapes
 
 STRIDES = [stride for _, stride in BLOCKS]
@@ -51,7 +51,7 @@ def test_against_float64(count, height, width):
         found = model.images(images, arithmetic, threads)
         assert found.shape == (count, 5)
         assert found.dtype == np.float32
-        assert difference(found, wanted) < TOLERANCE, (arithmetic, threads)
+        assert difference(found, wanted) < ARITHMETIC_TOLERANCE, (arithmetic, threads)
 
 
 @pytest.mark.parametrize("change", [{"width": 0.25}, {"sparsity": 0.0}, {"sparsity": 0.5, "dense_blocks": 0},
@@ -61,7 +61,7 @@ def test_configurations(change):
     model, images = MobileNet(config, 4), images_of(1, 21, 21)
     wanted = expected(model, random_weights(config, 4), images)
     for arithmetic in mobilenet.ARITHMETICS:
-        assert difference(model.images(images, arithmetic), wanted) < TOLERANCE
+        assert difference(model.images(images, arithmetic), wanted) < ARITHMETIC_TOLERANCE
     kinds = [isinstance(matrix, SparseMatrix) for matrix in model.pointwise]
     dense = model.config.dense_blocks
     assert kinds == [False] * dense + [True] * (13 - dense)
@@ -75,7 +75,7 @@ def test_weights_that_are_sparse_already():
     model, images = MobileNet(config, weights), images_of(2, 18, 18)
     assert model.pointwise[5].nnz == np.count_nonzero(weights["blocks.5.pointwise.weight"])
     for arithmetic in mobilenet.ARITHMETICS:
-        assert difference(model.images(images, arithmetic), expected(model, weights, images)) < TOLERANCE
+        assert difference(model.images(images, arithmetic), expected(model, weights, images)) < ARITHMETIC_TOLERANCE
 
 
 def test_many_images_are_those_alone():
@@ -84,9 +84,9 @@ def test_many_images_are_those_alone():
     for arithmetic in mobilenet.ARITHMETICS:
         alone = np.concatenate([model.images(image[None], arithmetic, threads=1) for image in images])
         for threads in (2, 3):
-            assert difference(model.images(images, arithmetic, threads), alone) < TOLERANCE
+            assert difference(model.images(images, arithmetic, threads), alone) < ARITHMETIC_TOLERANCE
     apart = [difference(alone[k], alone[j]) for k in range(11) for j in range(k)]
-    assert min(apart) > 20 * TOLERANCE
+    assert min(apart) > 20 * ARITHMETIC_TOLERANCE
 
 
 def test_every_pixel_counts():
@@ -96,7 +96,7 @@ def test_every_pixel_counts():
     for row, column in ((0, 0), (0, 23), (23, 0), (23, 23), (11, 12)):
         changed = images.copy()
         changed[0, :, row, column] = 0
-        assert difference(model.images(changed), logits) > 5 * TOLERANCE
+        assert difference(model.images(changed), logits) > 5 * ARITHMETIC_TOLERANCE
 
 
 def test_the_arithmetic_of_the_1x1_is_the_one_asked_for(monkeypatch):

@@ -7,7 +7,7 @@ from refusals import refuses
 
 from spdnn.core.errors import InputError
 from spdnn.ops.models import dense_attention, transformer
-from spdnn.ops.models.arithmetic import TOLERANCE, difference
+from spdnn.ops.models.arithmetic import ARITHMETIC_TOLERANCE, difference
 from spdnn.ops.models.transformer import PRESETS, Transformer, TransformerConfig, random_weights, tensor_shapes
 
 SMALL = {"layers": 2, "heads": 4, "width": 32, "between": 48, "vocabulary": 11, "band": 8, "sparsity": 0.8}
@@ -46,7 +46,7 @@ def assert_every_arithmetic(model, tokens, threads=1):
         found = model.prefill(tokens, arithmetic, threads=threads)
         assert found.shape == (count, model.config.vocabulary)
         assert found.dtype == np.float32
-        assert difference(found, wanted.get(arithmetic, wanted["sparse"])) < TOLERANCE, arithmetic
+        assert difference(found, wanted.get(arithmetic, wanted["sparse"])) < ARITHMETIC_TOLERANCE, arithmetic
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_later_tokens_change_nothing(small):
     model, tokens = small
     for arithmetic in transformer.ARITHMETICS:
         whole, part = model.prefill(tokens, arithmetic), model.prefill(tokens[:20], arithmetic)
-        assert difference(part, whole[:20]) < TOLERANCE
+        assert difference(part, whole[:20]) < ARITHMETIC_TOLERANCE
 
 
 def test_the_mask_matters(small):

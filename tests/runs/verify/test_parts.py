@@ -42,8 +42,8 @@ def test_the_last_layers_are_compared_output_by_output(name):
     compared = found.parts
     first, last = compared.layers[0]
     assert last == DEPTH
-    assert 1 <= last - first + 1 <= parts.DEEPEST
-    assert compared.inputs == parts.ROWS * len(compared.layers)
+    assert 1 <= last - first + 1 <= parts.DEEPEST_PART
+    assert compared.inputs == parts.PART_ROWS * len(compared.layers)
     assert compared.outputs == 1024 * compared.inputs
     assert compared.inside > 0.9
     assert f"{compared.inside:.0%}" in compared.rule
@@ -126,11 +126,11 @@ def test_wide_networks_have_smaller_parts(width):
         part = parts.draw(network, 3, number)
         assert part == parts.draw(network, 3, number)
         assert 0 <= part.start < part.stop <= 120
-        assert parts.LEAST_ROWS <= part.count <= parts.ROWS
-        assert part.count * sum(network.header(k).edges for k in range(part.start, part.stop)) <= parts.EDGES
+        assert parts.LEAST_ROWS <= part.count <= parts.PART_ROWS
+        assert part.count * sum(network.header(k).edges for k in range(part.start, part.stop)) <= parts.PART_EDGES
         seen.add(part.stop - part.start)
     assert parts.draw(network, 4, 0).stop == 120
-    assert len(seen) == (1 if width == 65536 else min(parts.DEEPEST, 2**25 // (16 * 32 * width)))
+    assert len(seen) == (1 if width == 65536 else min(parts.DEEPEST_PART, 2**25 // (16 * 32 * width)))
 
 
 def test_time_allows_more_of_them():
@@ -138,7 +138,7 @@ def test_time_allows_more_of_them():
     _, result = verdict()
     few = parts.run(runner, prepared, Options(1), result, 0, 0.0)
     many = parts.run(runner, prepared, Options(1), result, 0, 1e9)
-    assert (len(few.shapes), len(many.shapes)) == (1, parts.MOST)
+    assert (len(few.shapes), len(many.shapes)) == (1, parts.MOST_CHECKED)
     stops = many.shapes[:, 1]
     assert stops[0] == DEPTH
     assert len(set(stops.tolist())) > 3

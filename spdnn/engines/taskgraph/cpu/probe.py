@@ -13,15 +13,14 @@ from spdnn.core.network import Layer
 from spdnn.engines.costs.costs import DeviceCosts, MessageCosts, Work
 from spdnn.engines.cpu.batch import BatchKernels, TileCounters
 from spdnn.engines.cpu.rows import TiledRows
-from spdnn.engines.taskgraph.simulation import TaskCosts
+from spdnn.engines.taskgraph.simulation import PROBED_LAYERS, TaskCosts
 from spdnn.kernels.tiles import buffer
 
-LAYERS = 32  # that are probed; deeper ones are taken to be like the last of them
-EDGES = 2e8  # that a layer's rows go through at first: enough that starting the threads is no matter
-MOST = 8  # of so many inputs one is probed at most, but for a tile for each thread
+PROBED_EDGES = 2e8  # that a layer's rows go through at first: enough that starting the threads is no matter
+PROBED_PART = 8  # of so many inputs one is probed at most, but for a tile for each thread
 TELLING = 0.25  # of the largest work of a layer, that tells its rate
-TRIED = 3  # telling layers whose rate the others have
-LONG = 1.0  # seconds of a probe that is not made twice
+TELLING_LAYERS = 3  # the last of those that took long enough to be timed: the others get their median rate
+LONG_PROBE = 1.0  # seconds of a probe that is not made twice
 
 
 def measure_costs(
@@ -35,11 +34,12 @@ def measure_costs(
         room: bytes that features may take.
     """
     # Sample: enough rows that threads have work, few enough that the probe costs a small part of the run.
-    enough = min(int(EDGES / max(1, int(work.edges[0]))), work.inputs.count // MOST, room // (8 * work.widest))
+    enough = int(PROBED_EDGES / max(1, int(work.edges[0])))
+    enough = min(enough, work.inputs.count // PROBED_PART, room // (8 * work.widest))
     count = min(work.inputs.count, max(threads * work.tile, enough))
     first = _through(work, count, threads, copied)
     tries = [first]
-    if first.seconds.sum() + first.copying.sum() < LONG:  # once more: threads have started, pages are touched
+    if first.seconds.sum() + first.copying.sum() < LONG_PROBE:  # once more: threads have started, pages are touched
         tries.append(_through(work, count, threads, copied))
     # Seconds = rate x edges + fixed: large layers tell the rate, and the first one, which has a kernel of its own; what
     # small ones take beyond the median rate of the last few is the fixed cost of a task.
@@ -47,7 +47,7 @@ def measure_costs(
     telling = edges >= TELLING * edges.max()
     telling[0] = True
     rates = seconds / np.maximum(1.0, edges)
-    usual = float(np.median(rates[telling][-TRIED:]))
+    usual = float(np.median(rates[telling][-TELLING_LAYERS:]))
     rest = (seconds - usual * edges)[~telling]
     rates[~telling] = usual
     fixed = max(0.0, float(np.median(rest))) if rest.size else 0.0
@@ -93,7 +93,7 @@ def _through(work: BatchKernels, count: int, threads: int, copied: Callable[[Lay
     tally = work.counters()
     rows = TiledRows(work, numbers, tally, threads, *buffers, count)
     row_counts, copies = [], []
-    depth = min(LAYERS, work.depth)
+    depth = min(PROBED_LAYERS, work.depth)
     for k in range(depth):
         start = time.perf_counter()
         layer = work.network.layer(k)

@@ -7,7 +7,7 @@ are in the buffers of its slot. Tasks touch only what their edges protect, so no
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,9 +64,16 @@ class CpuGraphRun:
 
     def do(self, task: Task) -> int | None:
         begin = time.perf_counter()
-        rows = self._WORK[task.kind](self, task)
+        rows = self._work(task.kind)(task)
         self.spans.append(Span.of(self.cut, task, begin - self.begun, time.perf_counter() - self.begun))
         return rows
+
+    def _work(self, kind: Kind) -> Callable[[Task], int | None]:
+        """What does a task of that kind."""
+        return {
+            Kind.COPY: self._copy, Kind.LAYER: self._layer, Kind.COMPACT: self._compact, Kind.PARK: self._park,
+            Kind.JOIN: self._join, Kind.MOVE: self._move, Kind.COLLECT: self._collect,
+        }[kind]  # fmt: skip
 
     def tally(self) -> TileCounters:
         """What all devices counted."""
@@ -163,11 +170,6 @@ class CpuGraphRun:
 
     def _collect(self, task: Task) -> None:
         self.parts[task.batch] = self.batches.pop(task.batch).rows.finish()
-
-    _WORK: ClassVar[dict[Kind, Callable]] = {
-        Kind.COPY: _copy, Kind.LAYER: _layer, Kind.COMPACT: _compact, Kind.PARK: _park, Kind.JOIN: _join,
-        Kind.MOVE: _move, Kind.COLLECT: _collect,
-    }  # fmt: skip
 
 
 def copy_layer(layer: Layer) -> Layer:

@@ -10,12 +10,13 @@ from spdnn.core import progress
 from spdnn.core.endings import check_ended
 from spdnn.core.errors import InputError, MemoryTooSmall
 from spdnn.core.features import Inputs
+from spdnn.core.numbers import ceil_div
 from spdnn.core.resources import usable_cores
 from spdnn.core.result import Result
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cpu import schedule as plan
 from spdnn.engines.cpu.batch import BatchKernels
-from spdnn.engines.memory import INPUT_BYTES, RunSizes, give_back, limit_bytes, process_sentence
+from spdnn.engines.memory import INPUT_BYTES, SLACK, RunSizes, give_back, limit_bytes, process_sentence
 from spdnn.engines.taskgraph.choice import choose, choose_unmeasured
 from spdnn.engines.taskgraph.cpu.probe import measure_costs
 from spdnn.engines.taskgraph.cpu.run import CpuDevice, CpuGraphRun, copy_layer
@@ -25,7 +26,6 @@ from spdnn.engines.taskgraph.settings import AUTO, STREAM, TaskgraphSettings
 from spdnn.engines.taskgraph.timeline import notes, timeline
 
 TASK_BYTES = 1000  # of a task, the ones that wait for it, and when it ran (about 700 measured)
-SLACK = 1.02  # of the least memory in an error: what a process holds already differs from try to try
 
 
 class CpuGraphSession(Session):
@@ -91,7 +91,7 @@ class CpuGraphSession(Session):
         self.reserved = max(self.reserved, whole.held_bytes + devices * whole.stream_bytes)
         # The rest is shared out evenly; weights that stay are in memory once, so each device bears a part of them.
         self.unread = whole.stay_bytes  # of weights that are not in memory yet
-        shared = replace(self.sizes, stay_bytes=-(-self.unread // devices), task_bytes=TASK_BYTES)
+        shared = replace(self.sizes, stay_bytes=ceil_div(self.unread, devices), task_bytes=TASK_BYTES)
         return MemoryRoom(shared, max(0, self.limit - self.reserved) // devices, device=False)
 
     def _cut(self, options: Options) -> tuple[Decomposition, str]:

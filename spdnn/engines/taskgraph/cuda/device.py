@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from spdnn.core.numbers import ceil_div
 from spdnn.engines.cuda.buffers import DevicePart, KernelPlan, Launch, launch_all
 from spdnn.engines.cuda.rows import COLUMNS, TILE, DeviceInputs, counters_of
 from spdnn.engines.cuda.schedule import LayerPass
@@ -20,7 +21,6 @@ from spdnn.engines.taskgraph.decomposition import Decomposition
 from spdnn.engines.taskgraph.execution import Execution, run_serially
 from spdnn.engines.taskgraph.graph import COMPUTE, Kind, Task
 from spdnn.kernels.cuda.device import Device, Event
-from spdnn.kernels.tiles import tiles_of
 
 IN_GRAPHS = (Kind.COPY, Kind.LAYER, Kind.COMPACT, Kind.COLLECT)
 
@@ -29,7 +29,7 @@ class Outcomes:
     """Pinned memory for the outcome of each batch, joined ones included: 36 bytes of an input, and counters."""
 
     def __init__(self, device: Device, plan: KernelPlan, cut: Decomposition):
-        rows, batches = tiles_of(cut.batch, TILE) * TILE, cut.batches + joins_of(cut)
+        rows, batches = ceil_div(cut.batch, TILE) * TILE, cut.batches + joins_of(cut)
         self.counters = device.pinned_array(batches * counters_of(plan.depth), np.uint64).reshape(batches, -1)
         self.row_of = device.pinned_array(batches * rows, np.int32).reshape(batches, -1)
         self.statistics = device.pinned_array(batches * rows * COLUMNS, np.uint64).reshape(batches, -1)
@@ -57,7 +57,7 @@ class GraphDevice:
         if self.first:
             self.streams[Kind.MOVE.value] = device.stream()
         part, stages = DevicePart(device, plan, weights.layers, inputs), cut.stages[self.first : self.last]
-        tiles, size = tiles_of(cut.batch, TILE), tiles_of(cut.batch, TILE) * TILE * plan.widest
+        tiles, size = ceil_div(cut.batch, TILE), ceil_div(cut.batch, TILE) * TILE * plan.widest
         # Pool: rows that wait to be joined need one buffer, as they are only copied in and out.
         joined, self.pool = None, None
         if cut.joined is not None:
@@ -134,7 +134,7 @@ class GraphDevice:
         launch_all(slot.join)
         features, weights, rows = slot.waiting
         count, neurons = int(batch[1]), slot.layers[self.cut.stages[self.cut.joined][0] - 1].outputs
-        size = tiles_of(count, TILE) * TILE * neurons
+        size = ceil_div(count, TILE) * TILE * neurons
         device.move(features[:size], device, self.pool.features[:size])
         device.move(weights[:count], device, self.pool.weights[:count])
         device.copy_in(rows, batch[1:])
@@ -148,7 +148,7 @@ class GraphDevice:
             self.device.move(target, other.device, source)
         rows = theirs.rows.rows_into(other.counters[at], theirs.rows.last_pass)
         neurons = theirs.layers[self.cut.stages[other.last - 1][1] - 1].outputs
-        size = tiles_of(rows, TILE) * TILE * neurons
+        size = ceil_div(rows, TILE) * TILE * neurons
         self.device.move(here.source[:size], other.device, theirs.features[:size])
 
     def capture(self, tasks: Sequence[Task], blocks: Sequence[np.ndarray]) -> Callable[[], None]:

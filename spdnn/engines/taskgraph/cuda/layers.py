@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from spdnn.core.numbers import ceil_div
 from spdnn.engines.cuda.layers import LayerLayout
 from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.decomposition import Decomposition
@@ -65,4 +66,4 @@ class DeviceWeights:
 
 def whole(nbytes: int) -> int:
     """Bytes in whole units of ALIGNED."""
-    return -(-nbytes // ALIGNED) * ALIGNED
+    return ceil_div(nbytes, ALIGNED) * ALIGNED

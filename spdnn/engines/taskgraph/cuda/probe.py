@@ -9,20 +9,20 @@ import numpy as np
 
 from spdnn.core.errors import MemoryTooSmall
 from spdnn.core.features import Inputs
+from spdnn.core.numbers import ceil_div
+from spdnn.core.resources import CEILING_SHARE
 from spdnn.engines.costs.costs import DeviceCosts, MessageCosts, Work
 from spdnn.engines.cuda.buffers import DevicePart, KernelPlan, Launch, batch_table, launch_all
 from spdnn.engines.cuda.layers import LayerLayout, to_device
 from spdnn.engines.cuda.rows import TILE, DeviceInputs
 from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.cuda.slot import TaskSlot
-from spdnn.engines.taskgraph.simulation import TaskCosts
+from spdnn.engines.taskgraph.simulation import PROBED_LAYERS, TaskCosts
 from spdnn.kernels.cuda.device import Device
-from spdnn.kernels.tiles import tiles_of
 
-LAYERS = 32  # that are probed; deeper ones are taken to be like the last of them
-TILES = 4  # of inputs for each multiprocessor
+PROBED_TILES = 4  # of inputs for each multiprocessor
 COPIED = 1 << 26  # bytes of a copy that is timed, at most
-TRIED = 3  # copies
+TIMED_COPIES = 3  # of each kind; the fastest counts
 
 
 def measure_costs(
@@ -35,8 +35,8 @@ def measure_costs(
 ) -> TaskCosts | None:
     """The costs of tasks on devices that are like the first, which has the `device_inputs`; None where too little
     memory is free to measure them."""
-    device, depth = devices[0], min(LAYERS, plan.depth)
-    tiles = min(tiles_of(inputs.count, TILE), TILES * device.properties.multiprocessors)
+    device, depth = devices[0], min(PROBED_LAYERS, plan.depth)
+    tiles = min(ceil_div(inputs.count, TILE), PROBED_TILES * device.properties.multiprocessors)
     # Sample: enough tiles for all multiprocessors, half as many tiles and layers until the memory has room for them.
     while True:
         try:
@@ -45,9 +45,9 @@ def measure_costs(
         except MemoryTooSmall:
             if tiles == 1 and depth == 1:
                 return None
-            tiles, depth = -(-tiles // 2), -(-depth // 2)
+            tiles, depth = ceil_div(tiles, 2), ceil_div(depth, 2)
     # Rates of copies from pinned memory, and of moves to another device where there is one.
-    size = int(min(COPIED, max(1, min(device.free_bytes() for device in devices) // 4)))
+    size = int(min(COPIED, max(1, CEILING_SHARE * min(device.free_bytes() for device in devices))))
     array, pinned = device.empty(size, np.uint8), device.pinned_array(size, np.uint8)
     copying = moving = _rate(device, size, lambda: device.copy_in(array, pinned))
     if len(devices) > 1:
@@ -77,7 +77,7 @@ def _through(
     of each), float64 (depth,)."""
     # Each layer is a pass of its own here, with what closes its gaps, so that it has a time of its own.
     layers = {k: to_device(device, layer) for k, layer in enumerate(laid[:depth])}
-    tiles, stages = tiles_of(count, TILE), [(k, k + 1) for k in range(depth)]
+    tiles, stages = ceil_div(count, TILE), [(k, k + 1) for k in range(depth)]
     buffers = [device.empty(tiles * TILE * plan.widest, np.float32) for _ in range(2)]
     part = DevicePart(device, plan, layers, device_inputs)
     slot = TaskSlot(part, plan.passes(range(plan.depth)), stages, tiles, buffers)
@@ -97,4 +97,4 @@ def _through(
 
 def _rate(device: Device, size: int, copy: Launch) -> float:
     """Bytes a second of the best of a few copies of so many."""
-    return size / min(device.seconds(copy) for _ in range(TRIED))
+    return size / min(device.seconds(copy) for _ in range(TIMED_COPIES))

@@ -18,13 +18,15 @@ import numpy as np
 from spdnn.core import progress
 from spdnn.core.errors import InputError
 from spdnn.core.features import Inputs
+from spdnn.core.numbers import ceil_div
+from spdnn.core.resources import DEVICE_SHARE
 from spdnn.core.result import Result
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
 from spdnn.engines.cuda.buffers import KernelPlan, LayoutSize, batch_table
 from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead
 from spdnn.engines.cuda.rows import TILE, DeviceInputs, stored_arrays
-from spdnn.engines.cuda.session import SHARE, device_notes, padding
-from spdnn.engines.memory import RunSizes, parts_of
+from spdnn.engines.cuda.session import device_notes, padding
+from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.choice import choose, choose_unmeasured
 from spdnn.engines.taskgraph.cuda.device import GraphDevice, Graphs, Outcomes, joins_of
 from spdnn.engines.taskgraph.cuda.layers import DeviceWeights, block_bytes, move_to_block
@@ -63,7 +65,7 @@ class CudaGraphSession(Session):
         reserved = sum(array.nbytes for array in stored_arrays(inputs)) + 64 * plan.depth
         reserved += 2 * (16 * plan.outputs + 8 * 3 * plan.depth + ARRAYS * UNIT)  # of two slots at most
         weights = tuple(map(block_bytes, laid))
-        row_bytes = parts_of(plan.tile_bytes, TILE)
+        row_bytes = ceil_div(plan.tile_bytes, TILE)
         self.sizes = RunSizes(inputs.count, TILE, weights, row_bytes, reserved + len(weights) * UNIT)
         self.predicted: float | None = None
         self.cut, self.why = self._decomposition(memory, devices, device_inputs[0], laid)
@@ -133,7 +135,7 @@ class CudaGraphSession(Session):
         device.trim()
         promised = self.settings.device_memory
         if promised is None:
-            return int(SHARE * device.free_bytes())
+            return int(DEVICE_SHARE * device.free_bytes())
         device.promise(promised)
         return device.free_bytes()
 
