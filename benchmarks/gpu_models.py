@@ -23,7 +23,7 @@ from spdnn.ops import SparseMatrix
 from spdnn.ops.cuda import CudaBackend
 from spdnn.ops.models.arithmetic import ARITHMETIC_TOLERANCE, difference
 from spdnn.ops.models.mobilenet import BLOCKS, COLOURS, strided_side
-from spdnn.ops.models.transformer import EPSILON
+from spdnn.ops.models.transformer import LAYER_NORM_EPSILON
 from spdnn.runs.records.operation_record import OperationRecord, Verification
 
 NAMES = ("transformer-paper", "mobilenet-paper")
@@ -82,7 +82,10 @@ class DeviceTransformer:
     def _norm(self, x: Any, name: str) -> Any:
         x = x - x.mean(axis=1, keepdims=True)
         variance = (x * x).mean(axis=1, keepdims=True)
-        return x / self.xp.sqrt(variance + EPSILON) * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return (
+            x / self.xp.sqrt(variance + LAYER_NORM_EPSILON) * self.weights[f"{name}.weight"]
+            + self.weights[f"{name}.bias"]
+        )
 
 
 class DeviceMobileNet:

@@ -8,7 +8,7 @@ import numpy as np
 
 from spdnn.core.errors import install
 from spdnn.ops.models.mobilenet import BLOCKS, MobileNet
-from spdnn.ops.models.transformer import EPSILON, TransformerConfig
+from spdnn.ops.models.transformer import LAYER_NORM_EPSILON, TransformerConfig
 
 
 def missing() -> str | None:
@@ -41,7 +41,7 @@ class Decoder:
         torch.set_num_threads(self.threads)
 
         def normed(x, name):
-            return norm(x, (c.width,), w[f"{name}.weight"], w[f"{name}.bias"], float(EPSILON))
+            return norm(x, (c.width,), w[f"{name}.weight"], w[f"{name}.bias"], float(LAYER_NORM_EPSILON))
 
         with torch.inference_mode():
             x = w["token.weight"][torch.from_numpy(tokens)] + w["position.weight"][: len(tokens)]

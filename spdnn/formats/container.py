@@ -27,7 +27,7 @@ from spdnn.core.validation import quote, shorten
 from spdnn.formats.checks import SWAPPED
 
 FILE_VERSION = 3  # of files of networks and inputs
-ALIGNMENT = 64  # bytes
+FILE_ALIGNMENT = 64  # bytes, of each array in a file
 MOST_HEADER = 100_000_000  # bytes, as the format says
 DIMENSIONS = 8  # of a tensor
 DIGESTED_BYTES = 1 << 24  # bytes written or digested at a time
@@ -215,7 +215,7 @@ class Writer:
         files.reserve(self._file, self._start + self._at + size)
 
     def append(self, name: str, *arrays: np.ndarray) -> tuple[int, int]:
-        """Add arrays to a tensor of bytes, the last of the file, each filled up to a multiple of ALIGNMENT with zeros.
+        """Add arrays to a tensor of bytes, the last of the file, each filled up to a multiple of FILE_ALIGNMENT with zeros.
 
         Returns:
             Where in the tensor they begin, and how many bytes they are.
@@ -224,7 +224,7 @@ class Writer:
         begin = entry["shape"][0]
         for array in arrays:
             self._file.write(array.reshape(-1).view(np.uint8).data)
-            self._file.write(bytes(-array.nbytes % ALIGNMENT))
+            self._file.write(bytes(-array.nbytes % FILE_ALIGNMENT))
             self._at += padded(array.nbytes)
         entry["data_offsets"][1] = self._at
         entry["shape"] = [self._at - entry["data_offsets"][0]]
@@ -267,8 +267,8 @@ def creating(path, record: dict, reserve: int = 1 << 13, durable: bool = True) -
 
 
 def padded(size: int) -> int:
-    """A number of bytes, filled up to a multiple of ALIGNMENT."""
-    return size + -size % ALIGNMENT
+    """A number of bytes, filled up to a multiple of FILE_ALIGNMENT."""
+    return size + -size % FILE_ALIGNMENT
 
 
 def blocks(content: np.ndarray, what: str | None = None) -> Iterable[np.ndarray]:

@@ -60,7 +60,7 @@ MAGIC = 0x803  # idx: unsigned bytes, three dimensions
 GRID = 32  # every official side is a multiple of it
 COLUMNS = 1 << 13  # columns of each phase that one task of the thread pool takes
 TAPS = 16  # points that the kernel reaches
-REACH = TAPS // 4  # pairs of points on either side
+TAP_REACH = TAPS // 4  # pairs of points on either side
 SHAPE = math.pi * TAPS * (1 - SIDE / (4 * GRID))  # of the kernel: its main lobe ends where frequencies fold back
 
 
@@ -162,10 +162,10 @@ def resize_to_bits(
         # The horizontal transform, of all images as one line, as the definition has it.
         lines, nyquist = _lines(images, min(2, phases), phases > 2, pool)
         # How a column is made of the points around it (it may be one of them): float64 (phases, points, 9).
-        taps = np.eye(phases)[:, :, None] * (np.arange(-REACH, REACH + 1) == 0)
+        taps = np.eye(phases)[:, :, None] * (np.arange(-TAP_REACH, TAP_REACH + 1) == 0)
         if phases > 2:
             phase = np.arange(phases)[:, None, None]
-            taps = _kernel(2 * np.arange(-REACH, REACH + 1) + np.array([[0], [1]]) - 2 * phase / phases)
+            taps = _kernel(2 * np.arange(-TAP_REACH, TAP_REACH + 1) + np.array([[0], [1]]) - 2 * phase / phases)
         # Cosine and sine of the Nyquist angle of a phase's columns, which repeat: float64 (phases, 2, 32).
         column = np.arange(GRID) * phases + np.arange(phases)[:, None]
         angle = 2 * np.pi * (SIDE // 2 * column % (GRID * phases)) / (GRID * phases)
@@ -221,7 +221,7 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
     """
     count = len(images)
     length, width = SIDE * count, GRID * count
-    lines, nyquist = np.empty((SIDE, points, width + 2 * REACH)), np.empty(SIDE)
+    lines, nyquist = np.empty((SIDE, points, width + 2 * TAP_REACH)), np.empty(SIDE)
     # A frequency is f = k + rows * l, at [k, l]; a point p = m * columns + j, at [m, j].
     # A transform of the whole line by rows and columns (Bailey, 1990), whose parts stay in the cache.
     rows = next(size for size in range(2 * math.isqrt(length) // 3, 0, -1) if 2 * count % size == 0)
@@ -262,7 +262,11 @@ def _lines(images: np.ndarray, points: int, corrected: bool, pool: ThreadPoolExe
         for k in range(points):
             for row, part in ((r, both.real[k::points]), (r + 1, both.imag[k::points])):
                 line = lines[row, k]
-                line[REACH:-REACH], line[:REACH], line[-REACH:] = part, part[-REACH:], part[:REACH]
+                line[TAP_REACH:-TAP_REACH], line[:TAP_REACH], line[-TAP_REACH:] = (
+                    part,
+                    part[-TAP_REACH:],
+                    part[:TAP_REACH],
+                )
 
     list(pool.map(transform, range(0, SIDE, 2)))
     return lines, nyquist

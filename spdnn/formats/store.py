@@ -379,7 +379,7 @@ def _lay_out(k: int, layer: Layer, digested: bool = True) -> tuple[int, Header, 
     parts = [layer.offsets] * uneven + [layer.bias] * several + values + [layer.indices]
     parts = [np.ascontiguousarray(part) for part in parts]
     # The digest covers the padding too, as the parts lie in the file.
-    padded = (piece for part in parts for piece in (part, np.zeros(-part.nbytes % container.ALIGNMENT, np.uint8)))
+    padded = (piece for part in parts for piece in (part, np.zeros(-part.nbytes % container.FILE_ALIGNMENT, np.uint8)))
     row = {
         "inputs": layer.inputs,
         "outputs": layer.outputs,

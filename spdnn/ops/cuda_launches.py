@@ -72,7 +72,7 @@ class DeviceTopology:
 
     def __init__(self, device: Device, topology: Topology):
         self.longest = int(topology.lengths.max())
-        padded = np.zeros(max(1, _ceil(topology.nnz, ops.STEP)) * ops.STEP, topology.columns.dtype)
+        padded = np.zeros(max(1, ceil_div(topology.nnz, ops.STEP)) * ops.STEP, topology.columns.dtype)
         padded[: topology.nnz] = topology.columns
         self.arguments = {
             "offsets": device.upload(topology.offsets),
@@ -98,7 +98,7 @@ def spmm(device: Device, placed: DeviceTopology, topology: Topology, values, b, 
         scaled = inner * (width // tile.vector) <= MOST_VECTORS
         scale, unit = (width // tile.vector, tile.vector) if scaled else (1, width)
         over = multiprocessors if order == SPREAD else 1
-        blocks = grid(_ceil(rows, tile.rows), _ceil(width, tile.columns) * batch, over)
+        blocks = grid(ceil_div(rows, tile.rows), ceil_div(width, tile.columns) * batch, over)
         own = {"scale": scale, "unit": unit * dtype.itemsize, "multiprocessors": over}
         return Launch(ops.spmm(dtype, tile), blocks, {**common, **own}, {"c": batch * rows * width})
 
@@ -126,7 +126,7 @@ def grid(groups: int, tiles: int, multiprocessors: int) -> int:
     """Blocks of spmm, as its `placed` numbers them."""
     side = min(multiprocessors, tiles)
     wide = multiprocessors // side
-    return _ceil(tiles, side) * _ceil(groups, wide) * side * wide
+    return ceil_div(tiles, side) * ceil_div(groups, wide) * side * wide
 
 
 def sddmm(device: Device, placed: DeviceTopology, topology: Topology, q, k, scale, out) -> LaunchPlan:
@@ -141,8 +141,8 @@ def sddmm(device: Device, placed: DeviceTopology, topology: Topology, q, k, scal
 
     def launch(setting: tuple[int, int]) -> Launch:
         span, unroll = setting
-        parts = max(1, _ceil(placed.longest + ops.STEP - 1, span))
-        blocks = max(1, _ceil(batch * rows * parts, WARPS))
+        parts = max(1, ceil_div(placed.longest + ops.STEP - 1, span))
+        blocks = max(1, ceil_div(batch * rows * parts, WARPS))
         arguments = {**common, "span": span, "parts": parts}
         return Launch(ops.sddmm(dtype, size, unroll), blocks, arguments, {"out": batch * topology.nnz})
 
@@ -156,7 +156,7 @@ def sddmm_spans(longest: int, mean: float, fair: float) -> tuple[int, ...]:
     """Nonzeros of a row that a warp of sddmm takes: most rows at once, and the longest in not too many parts; or fewer,
     where there would be few warps (`fair`: nonzeros of a warp where there are not)."""
     whole = max(LEAST_SPAN, 2 * mean, longest / WARPS_OF_ROW), max(fair, longest / FEW_PARTS, 1)
-    usual, small = (32 * int(_ceil(int(np.ceil(nonzeros)), 32)) for nonzeros in whole)
+    usual, small = (32 * int(ceil_div(int(np.ceil(nonzeros)), 32)) for nonzeros in whole)
     return (small, usual) if small < usual else (usual,)
 
 
@@ -168,14 +168,14 @@ def softmax(device: Device, placed: DeviceTopology, topology: Topology, values, 
         "out": out, "rows": topology.rows, "batch": batch, "nnz": nnz,
     }  # fmt: skip
     kernel = ops.rowwise("sparse_softmax", np.dtype(out.dtype))
-    return _only(Launch(kernel, _ceil(batch * topology.rows, WARPS), arguments, {"out": batch * nnz}))
+    return _only(Launch(kernel, ceil_div(batch * topology.rows, WARPS), arguments, {"out": batch * nnz}))
 
 
 def gather(device: Device, values, permutation, out) -> LaunchPlan:
     """values[:, permutation]; the permutation on the device."""
     batch, nnz = values.shape
     arguments = {"values": values, "permutation": permutation, "out": out, "nnz": nnz, "batch": batch}
-    blocks = max(1, min(_ceil(nnz, THREADS), WAVES * device.properties.multiprocessors))
+    blocks = max(1, min(ceil_div(nnz, THREADS), WAVES * device.properties.multiprocessors))
     return _only(Launch(ops.rowwise("gather_values", np.dtype(out.dtype)), blocks, arguments, {"out": batch * nnz}))
 
 
@@ -190,8 +190,8 @@ def attention(device: Device, placed: DeviceTopology, topology: Topology, q, k, 
     size = vector(device, ops.VECTORS[dtype], depth, q, k)
     if vector(device, (ops.WIDE[size], 1), width, v, out) < ops.WIDE[size]:
         size = 1
-    warps = batch * rows * _ceil(width, ops.ATTENTION_COLUMNS)
-    launch = Launch(ops.attention(dtype, size), _ceil(warps, WARPS), arguments, {"out": batch * rows * width})
+    warps = batch * rows * ceil_div(width, ops.ATTENTION_COLUMNS)
+    launch = Launch(ops.attention(dtype, size), ceil_div(warps, WARPS), arguments, {"out": batch * rows * width})
     return _only(launch, (*topology.shape, depth, width, batch), 2 * topology.nnz * (depth + width) * batch)
 
 
@@ -208,11 +208,11 @@ def depthwise(device: Device, x, weights, epilogue: Epilogue, stride, nhwc, out)
     size = vector(device, ops.CHANNELS, channels, x, out) if nhwc else 1
     if nhwc:
         across = min(ops.MOST_ACROSS, channels // size)
-        tiles = _ceil(channels, across * size)
-        tasks = _ceil(images * out_height * _ceil(out_width, ops.RUN), THREADS // across)
-        blocks, arguments["across"] = tiles * min(tasks, _ceil(most, tiles)), across
+        tiles = ceil_div(channels, across * size)
+        tasks = ceil_div(images * out_height * ceil_div(out_width, ops.RUN), THREADS // across)
+        blocks, arguments["across"] = tiles * min(tasks, ceil_div(most, tiles)), across
     else:
-        blocks = min(most, _ceil(images * channels * _ceil(out_height, ops.RUN) * out_width, THREADS))
+        blocks = min(most, ceil_div(images * channels * ceil_div(out_height, ops.RUN) * out_width, THREADS))
     kernel = ops.depthwise(dtype, size, nhwc)
     return _only(Launch(kernel, blocks, arguments, {"out": out.size}), x.shape, 18 * int(out.size))
 
@@ -229,7 +229,3 @@ def vector(device: Device, sizes: tuple[int, ...], width: int, *arrays: Any) -> 
 def _only(launch: Launch, sizes: tuple[int, ...] = (), operations: int = 0) -> LaunchPlan:
     """Of an operation that has one setting."""
     return LaunchPlan(("only",), sizes, operations, lambda setting: launch)
-
-
-def _ceil(a: int, b: int) -> int:
-    return ceil_div(a, b)

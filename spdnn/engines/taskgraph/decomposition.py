@@ -28,7 +28,7 @@ LEAST_BUFFERS = 2  # of weights that are streamed, at least: one is computed wit
 JOINED = 32  # layers after which batches may go on together: by then most rows that die have died
 TASKS = 3  # tasks of a batch in each stage, at most (the few others of a batch are not counted)
 BATCHES_EACH = 4  # batches for each device, at least, where devices draw them, or wait for each other in a pipeline
-MOST_DIVISIONS = 1 << 20  # of batches, buffers and devices
+MOST_DIVISIONS = 1 << 20  # batches, buffers or devices of a decomposition: a number beyond is a slip
 
 
 @dataclass(frozen=True)

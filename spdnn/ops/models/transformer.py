@@ -36,7 +36,7 @@ from spdnn.ops.topology import Topology
 
 ARITHMETICS = ("sparse", "unfused", "dense", "stored", "causal")
 TOKENS = 512  # of a block that a thread takes through a layer: measured; the weights are read once for each
-EPSILON = np.float32(1e-6)  # of a layer norm, as Tensor2Tensor has it
+LAYER_NORM_EPSILON = np.float32(1e-6)  # of a layer norm, as Tensor2Tensor has it
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ class TransformerPass:
             x, normed = self.x[rows], self.scratch[worker]["normed"][: rows.stop - rows.start]
             np.subtract(x, x.mean(axis=1, keepdims=True), out=normed)
             variance = np.einsum("ij,ij->i", normed, normed) / np.float32(normed.shape[1])
-            normed *= (1 / np.sqrt(variance + EPSILON))[:, None]
+            normed *= (1 / np.sqrt(variance + LAYER_NORM_EPSILON))[:, None]
             normed *= self.weights[f"{name}.weight"]
             normed += self.weights[f"{name}.bias"]
         return normed

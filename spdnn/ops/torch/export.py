@@ -36,7 +36,7 @@ WIDEST = 4096  # inputs: a limit of torch's export that lies below is looked at 
 HALF = (torch.float16, torch.bfloat16)  # computed in float32
 NAMED = 3  # tensors in a sentence
 MOST_JUMPS = 0.5  # of the values, that a small difference made large ones of
-REACH = 16  # times what a module makes of inputs that are off by rounding
+NORMAL_REACH = 16  # times what a module makes of inputs that are off by rounding
 LOGGERS = ("torch", "onnxscript", "onnx_ir")
 # Classes of torch that run a module of the user's, which is this part of them.
 WRAPPED = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
@@ -121,7 +121,7 @@ class Exported:
 
         with _usual_modes(inputs):
             *_, second, _ = sorted(map(change, range(5)))  # one may have met a jump
-        return REACH * second
+        return NORMAL_REACH * second
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from spdnn.runs.world import RANK_GRACE, World, launched_count, launched_rank
 
 SEGMENT = "/dev/shm/mpich"  # what MPICH's own shared memory is called, which it leaves behind when it aborts
 FORWARDED = 0.1  # seconds in which a launcher hands on what it has read, before all are ended
-READ = 5.0  # seconds, at most, until it has read what this rank wrote
+LONGEST_READ = 5.0  # seconds, at most, until it has read what this rank wrote
 LONGEST_PAUSE = 0.005  # seconds between two checks of what another rank does
 CONNECT = "SPDNN_CONNECT_SECONDS"  # environment variable: how long the ranks may take to come together
 CONNECT_SECONDS = 300.0  # by default: on many nodes that load Python from one file system, the last comes late
@@ -175,7 +175,7 @@ def _remove_segments() -> None:
 
 def _until_read(stream: TextIO) -> None:
     """Wait until whoever reads a pipe has read it: a launcher that has to end all first may lose what is in it."""
-    deadline = time.monotonic() + READ
+    deadline = time.monotonic() + LONGEST_READ
     with contextlib.suppress(OSError, ValueError):
         pipe = stream.fileno()
         if stat.S_ISFIFO(os.fstat(pipe).st_mode):
