@@ -1,5 +1,8 @@
 """Sub-batches that stay in L2: the same bits as all rows at once, and less traffic of memory."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from cuda_cases import RUNGS, assert_exact, repeated
@@ -7,6 +10,7 @@ from shim import ShimDevice
 
 from spdnn.api import infer
 from spdnn.core.network import from_matrices
+from spdnn.engines.base import Options
 from spdnn.engines.costs.official import SURVIVORS, official_work
 from spdnn.engines.cuda import buffers, choice, rows, schedule, session
 from spdnn.engines.cuda.engine import CudaEngine
@@ -160,3 +164,28 @@ def test_the_engine_takes_them_by_itself(on_shim, force, set_all):
     got = assert_exact("cuda", network, inputs, reductions="dead")
     assert got.notes["sub_batches"] == {"from_layer": 3, "rows": 32, "number": 5}
     assert "sub_batches" not in infer(network, inputs, "cuda-staged", reductions="dead").notes  # not timed
+
+
+def test_a_session_holds_all_arrays_of_its_captured_launches(force):
+    """A graph holds no array: memory that a launch alone refers to would go to others, and be written to in a run."""
+    held = []
+
+    class Holding(ShimDevice):
+        def _bind(self, kernel, blocks, values, shared):
+            for array in (value for value in values if isinstance(value, np.ndarray)):
+                while isinstance(array.base, np.ndarray):  # a view: the array that has the memory
+                    array = array.base
+                held.append((kernel.name, weakref.ref(array)))
+            return super()._bind(kernel, blocks, values, shared)
+
+        def capture(self, work):
+            work()
+            return lambda: None
+
+    force(1)
+    prepared = CudaEngine().prepare(pairs(6), ("dead",))
+    kept = session.CudaSession(Holding(multiprocessors=1), prepared, inputs_of(6, 150, 400), Options(), "csr", 1)
+    gc.collect()
+    assert kept.sub
+    assert {name for name, array in held if array() is None} == set()
+    assert "cut_rows" in {name for name, _ in held}

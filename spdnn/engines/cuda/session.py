@@ -55,7 +55,7 @@ class CudaSession(Session):
         self.batch_table = batch_table(device, inputs.count, tiles * TILE)
         # Capture: which batch it is, and how many rows are left, are numbers in device memory, so one graph of all
         # launches serves every batch, and the host takes no part between two of them.
-        launches = self.slot.launches(parts, sub)
+        self.launches = launches = self.slot.launches(parts, sub)  # they hold arrays, which a graph does not
         self.launch = device.capture(lambda: launch_all(launches))
         self.sizes, self.passes, self.sub = [LayoutSize.of(layers[k]) for k in range(plan.depth)], parts, sub
         self.notes = {**device_notes(device, plan), "passes": len(parts), "padding": padding(plan, layers.values())}
