@@ -1,7 +1,6 @@
-"""The loop over layers: every batch of every engine goes through it, alone or between meetings with other ranks.
+"""The loop over layers: batches whose rows the host counts go through it, alone or between meetings with other ranks.
 
-An engine gives rows (base.MovableRows) and layers, bound: all in memory, or each read ahead of its use. A session is
-one call of `advance` over all layers; a task of the graph is a call over its stage.
+An engine gives rows (base.MovableRows) and layers, bound: all in memory, or each read ahead of its use.
 """
 
 import abc

@@ -1,6 +1,4 @@
-"""What the batches of a run on the CPU kernels share, and what the run counts. The engine `cpu` and the task graph use
-it.
-"""
+"""What the batches of a run on the CPU kernels share, and what the run counts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
