@@ -12,7 +12,7 @@ OPERATORS = {
 
 
 def number(node, known):
-    """The value of an expression of numbers and names of `known` numbers, also as a type of NumPy; None of any other."""
+    """The value of an expression of numbers and names of `known` numbers, also as a NumPy type; None of any other."""
     if isinstance(node, ast.Call) and len(node.args) == 1 and ast.unparse(node.func).startswith("np.float"):
         return number(node.args[0], known)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -40,7 +40,8 @@ def constants(source):
 
 
 def test_a_constant_is_read_whatever_its_form():
-    source = "A = 4\nB, C = 1 << 20, -2.0**-24\nD: int = 3 * 2 + 1\nE = F = A // 2\nG = len('ab')\nh = 5\nI = np.float32(A)\n"
+    source = "A = 4\n"
+    source += "B, C = 1 << 20, -2.0**-24\nD: int = 3 * 2 + 1\nE = F = A // 2\nG = len('ab')\nh = 5\nI = np.float32(A)\n"
     assert constants(source) == {"A": 4, "B": 1 << 20, "C": -(2.0**-24), "D": 7, "E": 2, "F": 2, "I": 4}
 
 

@@ -34,18 +34,19 @@ FALL = {
     "runs.ranks": [],
     "runs.workflow": [],
 }  # fmt: skip
-MOST = 8  # modules that may fall with the wings of several devices: task graph, costs, ranks
+MOST = 8  # modules that may fall with a wing that has no star here
 # The wings that a call does without, all closed at once; and the most lines that it may import.
 ANY = ["bench", "engines.costs", "engines.cuda", "engines.spgemm", "engines.taskgraph", "kernels.cuda", "ops"]
 FORMATS = ["formats.images", "formats.matrices", "formats.onnx_files", "formats.readers", "formats.text"]
 WITHOUT = {
     "run": [*ANY, *FORMATS, "api", "engines.reference", "report", "runs.ranks", "runs.workflow"],
+    "challenge": [*ANY, *FORMATS, "api", "engines.reference", "report", "runs.ranks"],
     "compile": [*ANY, *FORMATS, "cli", "engines.oracle", "engines.reference", "report", "runs"],
     "report": [
         *ANY, *FORMATS, "api", "engines.cpu", "engines.oracle", "runs.calibration", "runs.ranks", "runs.workflow",
     ],
 }  # fmt: skip
-LINES = {"run": 13_000, "compile": 7_000}
+LINES = {"run": 13_000, "compile": 7_000, "report": 20_000}
 
 
 @pytest.fixture(scope="module")
@@ -61,17 +62,14 @@ def found():
 @pytest.mark.parametrize("wing", FALL)
 def test_only_what_a_wing_is_for_falls_with_it(found, wing):
     """A name that ends with * stands for all modules that begin so, some of which fall."""
-    fallen = found[0][wing]
-    begin = tuple(name[:-1] for name in FALL[wing] if name.endswith("*"))
-    assert [name for name in fallen if name not in FALL[wing] and not name.startswith(begin)] == []
-    assert [name for name in FALL[wing] if not [one for one in fallen if one.startswith(name.removesuffix("*"))]] == []
-    assert len(fallen) <= MOST or wing in ("formats.onnx_files", "kernels.cuda")
+    fallen, listed = found[0][wing], FALL[wing]
+    exact = [name for name in listed if not name.endswith("*")]
+    begin = tuple(name[:-1] for name in listed if name.endswith("*"))
+    assert sorted({*exact, *(name for name in fallen if name.startswith(begin))}) == fallen
+    assert [one for one in begin if not any(name.startswith(one) for name in fallen)] == []
+    assert len(fallen) <= MOST or begin
 
 
 @pytest.mark.parametrize("call", LINES)
-def test_a_call_imports_few_lines(found, call):
-    assert 0 < found[1][call] <= LINES[call]
-
-
-def test_the_page_of_a_run_needs_no_wing(found):
-    assert found[1]["report"]
+def test_a_call_works_without_the_wings_that_it_does_not_ask_for_and_imports_few_lines(found, call):
+    assert found[1][call] <= LINES[call]

@@ -1,6 +1,6 @@
 """Close wings of the package, each in a process of its own: what cannot be imported then, and what still works.
 
-    python wings.py '[WINGS, {CALL: WINGS}]'    CALL: run, compile, report
+    python wings.py '[WINGS, {CALL: WINGS}]'    CALL: run, challenge, compile, report (of the record of `run`)
 
 prints JSON: of each wing, the modules outside it that fall with it; of each call, with those wings closed, the lines of
 the modules that it imports, or null where it fails.
@@ -8,6 +8,7 @@ the modules that it imports, or null where it fails.
 
 import importlib
 import importlib.abc
+import importlib.util
 import json
 import os
 import sys
@@ -32,7 +33,7 @@ class Closed(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name, path=None, target=None):
         if f"{name}.".startswith(self.wings):
-            raise ImportError(f"closed: {name}")
+            raise ModuleNotFoundError(f"closed: {name}", name=name)
 
 
 def modules():
@@ -44,13 +45,17 @@ def modules():
 
 def fallen(wing):
     """The modules outside a wing that cannot be imported without it."""
+    from spdnn.core.errors import SpdnnError
+
     found = []
     for name in modules():
         if not f"{name}.".startswith(f"spdnn.{wing}."):
             try:
                 importlib.import_module(name)
-            except Exception as error:  # what needs torch cannot be imported where there is none
-                found += [name.removeprefix("spdnn.")] * ("closed: " in str(error))
+            except ImportError as error:  # which names torch where that is absent
+                found += [name.removeprefix("spdnn.")] * (error.name or "").startswith("spdnn")
+            except SpdnnError:
+                pass  # torch is absent
     return found
 
 
@@ -59,6 +64,15 @@ def run(folder):
     from spdnn.cli import main
 
     assert main(["run", json.dumps(REQUEST), "--record", str(folder / "run.json")]) == 0
+
+
+def challenge(folder):
+    """A problem of the challenge, by options; then what can run here, and the keys of a configuration."""
+    from spdnn.cli import main
+
+    options = ["--neurons", "1024", "--layers", "3", "--inputs", "digits", "--count", "60", "--no-cache"]
+    assert main(["challenge", *options]) == 0
+    assert main(["info", "--seconds", "0.01"]) == 0
 
 
 def compiled(folder):
@@ -70,13 +84,13 @@ def compiled(folder):
 
 
 def page(folder):
-    """The page of the record of that run."""
+    """The page of the record that `run` left in the folder."""
     from spdnn.cli import main
 
     assert main(["report", str(folder / "run.json"), "-o", str(folder / "page.html")]) == 0
 
 
-CALLS = {"run": run, "compile": compiled, "report": page}
+CALLS = {"run": run, "challenge": challenge, "compile": compiled, "report": page}
 
 
 def reached(call, folder):
@@ -106,8 +120,8 @@ def apart(wings, work, *arguments):
 
 
 if __name__ == "__main__":
-    wings, needless = json.loads(sys.argv[1])
+    wings, without = json.loads(sys.argv[1])
     found = {wing: apart([wing], fallen, wing) for wing in wings}
     with TemporaryDirectory() as folder:
-        lines = {call: apart(closed, reached, call, Path(folder)) for call, closed in needless.items()}
+        lines = {call: apart(closed, reached, call, Path(folder)) for call, closed in without.items()}
     print(json.dumps([found, lines]))

@@ -1,9 +1,10 @@
 """Parts by place: a table names the module of each part, which is imported when the part is first asked for.
 
-What a run does not ask for is not imported, and may be absent.
+What nobody asks for is not imported. Engines and their settings may be absent: they are then not listed.
 """
 
 import importlib
+import importlib.util
 from collections import UserDict
 from typing import Any
 
@@ -13,6 +14,14 @@ def load(place: str) -> Any:
     module, _, name = place.partition(":")
     found = importlib.import_module(module)
     return getattr(found, name) if name else found
+
+
+def is_there(place: str) -> bool:
+    """Whether this installation has the module of a place; it is not imported."""
+    try:
+        return importlib.util.find_spec(place.partition(":")[0]) is not None
+    except ModuleNotFoundError:  # of a package above it
+        return False
 
 
 class Instances(UserDict[str, Any]):

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from spdnn.core.errors import InputError, Unavailable, unknown
-from spdnn.core.places import load
+from spdnn.core.places import is_there, load
 from spdnn.core.validation import convert
 from spdnn.engines.base import Engine
 
@@ -41,7 +41,7 @@ def engine(name: str, usable: bool = True) -> Engine:
         InputError: no engine of that name.
         Unavailable: it cannot run here; the sentence says what is missing.
     """
-    if name not in ENGINES and name not in find_installed():
+    if name not in names():
         raise unknown("engine", name, names())
     instance = _load(ENGINES.get(name) or find_installed()[name])
     if usable and (reason := instance.missing()):
@@ -56,9 +56,14 @@ def find_installed() -> dict[str, str]:
     return {point.name: point.value for point in points if point.name not in ENGINES}
 
 
+@cache
+def _own() -> list[str]:
+    return [name for name, place in ENGINES.items() if is_there(place)]
+
+
 def names() -> list[str]:
-    """The names of all engines."""
-    return [*ENGINES, *find_installed()]
+    """The names of all engines that this installation has."""
+    return [*_own(), *find_installed()]
 
 
 @cache
@@ -69,7 +74,7 @@ def _load(where: str) -> Engine:
 
 def settings_types() -> dict[tuple[str, ...], type]:
     """The types of settings, by the engines that have them."""
-    return {engines: load(place) for engines, place in SETTINGS.items()}
+    return {engines: load(place) for engines, place in SETTINGS.items() if is_there(place)}
 
 
 def settings_of(name: str, values: Mapping[str, Any]) -> Any:

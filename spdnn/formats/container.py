@@ -215,7 +215,7 @@ class Writer:
         files.reserve(self._file, self._start + self._at + size)
 
     def append(self, name: str, *arrays: np.ndarray) -> tuple[int, int]:
-        """Add arrays to a tensor of bytes, the last of the file, each filled up to a multiple of FILE_ALIGNMENT with zeros.
+        """Add arrays to a tensor of bytes, the last of the file, each filled up to a multiple of FILE_ALIGNMENT.
 
         Returns:
             Where in the tensor they begin, and how many bytes they are.

@@ -22,7 +22,8 @@ INDEX = ".safetensors.index.json"  # of the tensors of several files
 ZIP, PICKLE = b"PK\x03\x04", b"\x80\x02"  # the beginnings of what torch writes, and wrote before 1.6
 OF_TORCH = (".tar", ".ckpt", ".bin")  # endings of torch's files that other files have, too
 
-# The module that reads a format as a network, `open_network(path, options)`, and how names of such files end.
+# The module that reads a format as a network, `open_network(path, options)`, and how names of such files end: the first
+# that fits counts. FOREIGN comes before.
 NETWORKS = {
     "spdnn.formats.state_dicts": (INDEX,),
     "spdnn.formats.store": (".safetensors",),
@@ -31,20 +32,20 @@ NETWORKS = {
     "spdnn.formats.onnx_files": (".onnx",),
     "spdnn.formats.matrices": (*MATRICES, ".txt", "/"),
 }
-# The same of inputs, `open_inputs(path, neurons, count)`.
+# The module that reads a format as inputs, `open_inputs(path, neurons, count)`.
 INPUTS = {
     "spdnn.formats.images": (".tsv", ".tsv.gz"),
     "spdnn.formats.inputs": (".safetensors",),
     "spdnn.formats.matrices": (*MATRICES, ".npy", ".csv"),
 }
 ONNX, TEXT = "spdnn.formats.onnx_files", "spdnn.formats.text"
-NETWORK = (
+NO_NETWORK = (
     "this is no model file; use .safetensors, .onnx, .pt, matrices (.mtx, .npz, a folder or .txt list) or official "
     "text (n{N}-l{k}.tsv in a folder, .tar or .tar.gz)"
 )
-INPUT = "inputs are .safetensors, .tsv, .tsv.gz, .npz, .npy, .mtx, .mtx.gz or .csv files"
+NO_INPUTS = "inputs are .safetensors, .tsv, .tsv.gz, .npz, .npy, .mtx, .mtx.gz or .csv files"
 
-# Where a file has which bytes, and how names of its format end: these tell it, whatever its own name is.
+# Where a file has which bytes, and how names of its format end: it is read as such, whatever its own name is.
 BEGINNINGS = (
     (4, b"\0\0\0\0{", ".safetensors"), (0, b"\x89HDF\r\n\x1a\n", ".h5"), (0, b"GGUF", ".gguf"),
     (0, b"MATLAB 5", ".mat"), (4, b"TFL3", ".tflite"),
@@ -87,7 +88,8 @@ class Proto(Protocol):
     def SerializeToString(self) -> bytes: ...
 
 
-Source = str | PathLike | bytes | IO[bytes] | Proto  # of a network: a path, or an ONNX model in memory
+# Of a network: a path, or an ONNX model in memory.
+Source = str | PathLike | bytes | bytearray | memoryview | IO[bytes] | Proto
 
 
 def is_source(value: Any) -> bool:
@@ -108,7 +110,7 @@ def find_network(source: Source) -> tuple[Any, str]:
     for endings, what, instead in FOREIGN:
         if ending.rstrip("/").lower().endswith(endings):
             raise InputError(f"{path}: {what} is not read; {instead}")
-    return path, _module(path, ending, NETWORKS, NETWORK)
+    return path, _module(path, ending, NETWORKS, NO_NETWORK)
 
 
 def find_inputs(path: str | PathLike) -> tuple[Path, str]:
@@ -117,7 +119,7 @@ def find_inputs(path: str | PathLike) -> tuple[Path, str]:
     path, ending = _ending(fsdecode(path) if isinstance(path, bytes) else path, what)
     if path.is_dir():
         raise InputError(f"{path}: this is a folder; inputs are one file")
-    return path, _module(path, ending, INPUTS, INPUT)
+    return path, _module(path, ending, INPUTS, NO_INPUTS)
 
 
 def _module(path: Path, ending: str, formats: Mapping[str, tuple[str, ...]], sentence: str) -> str:

@@ -187,7 +187,7 @@ def network_files(path: str | PathLike) -> Iterator[Path]:
             from spdnn.formats.matrices import sources
 
             yield from sources(path)
-        elif path.suffix.lower() == ".onnx" or path.name.endswith(INDEX):
+        elif path.suffix.lower() == ".onnx" or path.name.lower().endswith(INDEX):
             yield from _find_named(path.parent, safe_open.whole(path))
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from spdnn.core import limits
+from spdnn.core.endings import check_ended
 from spdnn.core.errors import past_float32
 from spdnn.core.features import Inputs
 from spdnn.core.numbers import ceil_div
@@ -256,6 +257,7 @@ class BufferSlot:
 
     def _pass(self, part: LayerPass) -> list[Launch]:
         """One pass, which takes `features` on."""
+        check_ended()  # a kernel may be compiled here
         # One launch a layer, its two buffers alternating; only the first layer reads rows where they lay before.
         layers, launches = [self.layers[k] for k in range(part.first, part.last)], []
         run, rows = self.rows.run, self.rows.into(part.first)
@@ -275,17 +277,21 @@ class BufferSlot:
             for setting in variants
         ]
 
-    def finish(self, outcome: dict[str, Any], keep: KeptInputs, numbers: np.ndarray | None = None) -> dict[str, Any]:
-        """The outcome of a batch, an error where a sum is not finite, with the values of its rows that are kept, read
-        from the device; `numbers`: int64, of the batch's inputs; None: not known yet, so that of all rows are kept."""
+    def finish(self, outcome: dict[str, Any], keep: KeptInputs, numbers: np.ndarray) -> dict[str, Any]:
+        """The outcome of a batch, with the values of its rows that are kept, read from the device.
+
+        Args:
+            numbers: int64, of the batch's inputs.
+
+        Raises:
+            SpdnnError: a sum is not finite.
+        """
         if outcome["failed"] < self.plan.depth:
             raise past_float32(outcome["failed"])
         # Kept values: rows are in tiles, so each tile that has a kept row is read once and its lanes are taken out.
         if keep:
             alive, size = outcome["row_of"] >= 0, TILE * self.plan.outputs
-            rows = np.arange(outcome["rows"])
-            if numbers is not None:
-                rows = keep.rows(numbers[alive], outcome["row_of"][alive].astype(np.int64), outcome["rows"])
+            rows = keep.rows(numbers[alive], outcome["row_of"][alive].astype(np.int64), outcome["rows"])
             places = self.device.read(self.rows.list[: outcome["rows"]])[rows]
             values = np.empty((rows.size, self.plan.outputs), np.float32)
             for tile in np.unique(places // TILE):
@@ -302,11 +308,9 @@ def launch_all(launches: Sequence[Launch]) -> None:
         launch()
 
 
-def batch_table(device: Device, count: int, size: int, more: int = 0) -> np.ndarray:
-    """int32 (batches + more, 2), pinned: of all inputs in batches of `size`, what DeviceRows.batch takes; then `more`
-    that begin with the first input, as long as the caller says."""
+def batch_table(device: Device, count: int, size: int) -> np.ndarray:
+    """int32 (batches, 2), pinned: of all inputs in batches of `size`, what DeviceRows.batch takes."""
     firsts = np.arange(0, count, size)
-    table = device.pinned_array(2 * (firsts.size + more), np.int32).reshape(-1, 2)
-    table[...] = 0
-    table[: firsts.size, 0], table[: firsts.size, 1] = firsts, np.minimum(firsts + size, count) - firsts
+    table = device.pinned_array(2 * firsts.size, np.int32).reshape(-1, 2)
+    table[:, 0], table[:, 1] = firsts, np.minimum(firsts + size, count) - firsts
     return table

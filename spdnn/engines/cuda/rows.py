@@ -82,12 +82,13 @@ class DeviceRows:
         """The launches after a pass that left `features` of so many neurons."""
         # Dead rows leave where zeros stay zeros from here on, and after the last layer, whose rows are the result.
         rows, may_leave = self.into(part.first), int(part.last >= self.dead_from or part.last == self.depth)
-        if not part.search:
-            return [self._next_rows(self.run.marks(part.last - 1), part.first, part.last, rows, may_leave)]
-        search = self._search(part, features, neurons, rows, may_leave)
-        return [*search, self._next_rows(self.keep, part.last, part.last, rows, 1)]
+        if part.search:
+            return self.merge(part.first, part.last, features, neurons, rows, may_leave)
+        return [self._next_rows(self.run.marks(part.last - 1), part.first, part.last, rows, may_leave)]
 
-    def _search(self, part: LayerPass, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
+    def merge(self, first: int, last: int, features: Any, neurons: int, rows: Any, may_leave: int) -> list[Launch]:
+        """The launches that merge identical ones of so many `rows` (int32 (1,)) of `features`, and make those that are
+        left the rows of layer `last`; the survivors of layers first..last-1 are counted."""
         # Hash every row, insert the hashes in a table whose entries keep the first row, compare each row with it. The
         # table is emptied first; while many rows still die (`settled`), the kernels themselves skip the search.
         device, blocks = self.device, self.run.blocks(self.tiles, 1)
@@ -95,7 +96,7 @@ class DeviceRows:
         common = {"open": self.open, "rows": rows, "keep": self.keep}
         rest = {"features": features, "neurons": neurons, "origin": origin, "weight": self.weight}
         table = {"firsts": self.firsts, "entry_of": self.entry_of}
-        hashed = {"tiles": self.run.stride, "first": part.first, "last": part.last, "active": self.active}
+        hashed = {"tiles": self.run.stride, "first": first, "last": last, "active": self.active}
         hashed |= {"may_leave": may_leave, "settled": SETTLED, "hashes": self.hashes, "survivors": self.survivors}
         inserted = {"hashes": self.hashes, "mask": self.capacity - 1, "keys": self.keys}
         return [
@@ -106,6 +107,7 @@ class DeviceRows:
                         {**common, **table, **inserted}),
             device.bind(settings.COMPARE_ROWS, blocks,
                         {**common, **rest, **table, "parent": self.parent, "merged": self.merged}),
+            self._next_rows(self.keep, last, last, rows, 1),
         ]  # fmt: skip
 
     def cut(self, sub: SubBatches, last: int) -> tuple[Launch, Iterator["DeviceRows"]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from spdnn.report.common.collection import once
 from spdnn.report.common.run_rows import RunRow
@@ -13,21 +14,20 @@ if TYPE_CHECKING:
     from spdnn.engines.taskgraph.timeline import Span
 
 
-@once
 def decomposition_of(run: RunRow) -> Decomposition | None:
-    """How a run of the task graph was cut into tasks; None of any other."""
-    if not isinstance(run.record.engine.notes, TaskgraphNotes):
-        return None
-    from spdnn.runs import schedules
+    """How a run of the task graph was cut into tasks; None of any other, or where its notes are not sound."""
+    return _of(run)[0]
 
-    return schedules.decomposition_of(run.record)
+
+def timeline_of(run: RunRow) -> Sequence[Span] | None:
+    """What tasks of the task graph did when; None where the record has no sound timeline."""
+    return _of(run)[1]
 
 
 @once
-def timeline_of(run: RunRow) -> list[Span] | None:
-    """What tasks of the task graph did when; None where the record has no sound timeline."""
+def _of(run: RunRow) -> tuple[Any, Any]:
     if not isinstance(run.record.engine.notes, TaskgraphNotes):
-        return None
-    from spdnn.runs import schedules
+        return None, None
+    from spdnn.runs.schedules import decomposition_of, timeline_of
 
-    return schedules.timeline_of(run.record)
+    return decomposition_of(run.record), timeline_of(run.record)

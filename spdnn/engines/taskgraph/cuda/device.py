@@ -40,6 +40,14 @@ def joins_of(cut: Decomposition) -> int:
     return cut.groups if cut.joined is not None else 0
 
 
+def batch_table(device: Device, cut: Decomposition) -> np.ndarray:
+    """int32 (batches, 2), pinned: what DeviceRows.batch takes; of joined batches, which come last, no inputs yet."""
+    members = [(first, last - first) for first, last in map(cut.members, range(cut.batches))]
+    table = device.pinned_array(2 * (cut.batches + joins_of(cut)), np.int32).reshape(-1, 2)
+    table[...] = members + [(0, 0)] * joins_of(cut)
+    return table
+
+
 class GraphDevice:
     """Device `number` of the decomposition; `parts`: the passes of all layers; `inputs`: None if batches come from
     another device."""

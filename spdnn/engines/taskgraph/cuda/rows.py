@@ -65,8 +65,7 @@ class TaskDeviceRows(DeviceRows):
             return self.begin(), self.into(k), []
         self.origins.reverse()
         begin, count = self.begin(), self.device.empty(1, np.int32)
-        search = self._search(LayerPass(k, k, "", True), features, neurons, count, 0)
-        return begin, count, [*search, self._next_rows(self.keep, k, k, count, 1)]
+        return begin, count, self.merge(k, k, features, neurons, count, 0)
 
     def rows_into(self, counters: np.ndarray, k: int) -> int:
         """How many rows went into layer k, of `counters` on the host. Those of `last_pass` are in the features that it

@@ -232,10 +232,14 @@ class CudaGraphRun:
         outcome = slot.rows.outcome(
             outcomes.counters[batch], outcomes.row_of[batch][:count], outcomes.statistics[batch]
         )
+        numbers, keep = np.arange(count), self.keep
         if batch in self._parked:
-            return slot.finish(outcome, KeptInputs())
-        joined = batch in self.execution.graph.joined  # inputs of which batches: known when all are through
-        return slot.finish(outcome, self.keep, None if joined else self.numbered(*self.cut.members(batch)))
+            keep = KeptInputs()  # its rows are among those of a joined batch
+        elif batch in self.execution.graph.joined:
+            keep = KeptInputs(bool(keep))  # of all rows: whose inputs they are is known when all batches are through
+        else:
+            numbers = self.numbered(*self.cut.members(batch))
+        return slot.finish(outcome, keep, numbers)
 
 
 def copies_hidden(spans: Sequence[Span]) -> float | None:

@@ -22,13 +22,13 @@ from spdnn.core.numbers import ceil_div
 from spdnn.core.resources import DEVICE_SHARE
 from spdnn.core.result import Result
 from spdnn.engines.base import RESIDENT, STREAMED, Options, Prepared, Session
-from spdnn.engines.cuda.buffers import KernelPlan, LayoutSize, batch_table
+from spdnn.engines.cuda.buffers import KernelPlan, LayoutSize
 from spdnn.engines.cuda.layers import LayerLayout, lay_out_ahead
 from spdnn.engines.cuda.rows import TILE, DeviceInputs, stored_arrays
 from spdnn.engines.cuda.session import device_notes, padding
 from spdnn.engines.memory import RunSizes
 from spdnn.engines.taskgraph.choice import choose, choose_unmeasured
-from spdnn.engines.taskgraph.cuda.device import GraphDevice, Graphs, Outcomes, joins_of
+from spdnn.engines.taskgraph.cuda.device import GraphDevice, Graphs, Outcomes, batch_table
 from spdnn.engines.taskgraph.cuda.layers import DeviceWeights, block_bytes, move_to_block
 from spdnn.engines.taskgraph.cuda.probe import measure_costs
 from spdnn.engines.taskgraph.cuda.run import CudaGraphRun, copies_hidden
@@ -83,7 +83,7 @@ class CudaGraphSession(Session):
             GraphDevice(device, i, plan, cut, parts, on_devices[i], device_inputs.get(i))
             for i, device in enumerate(devices)
         ]
-        self.batch_table = batch_table(devices[0], inputs.count, cut.batch, joins_of(cut))
+        self.batch_table = batch_table(devices[0], cut)
         self.outcomes = Outcomes(devices[0], plan, cut)
         self.graphs = Graphs(cut, self.devices, self.blocks) if cut.schedule == GRAPH else None
         self.batches, self.span = cut.batches, STREAMED if cut.streamed else RESIDENT

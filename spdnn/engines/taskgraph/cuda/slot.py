@@ -15,14 +15,15 @@ class TaskSlot(BufferSlot):
     Args:
         passes: of all layers; stages: (first, last) layers of those that this device has, in order, each of which ends
             with a pass.
-        pool, joined: where rows wait before that layer, with which a stage begins, to go on as one batch; or None.
+        pool, joined_before: where rows wait before that layer, with which a stage but the first begins, to go on as one
+            batch; or None, and there is no `park`, `join`, `joined`, `waiting`.
 
     Attributes:
         arrive: what comes before the first stage's layers, when `rows.batch` or what another device gave is there.
         through, after: of each stage, its layers, and what finds the rows that go on (none after the last layer).
         collect: what finds the rows that are left after it, and their outcome.
-        park: what brings the rows that go into layer `joined` to the pool, and finds where each input's row is there.
-        join, joined: what makes rows of as many inputs as `rows.batch` says, for layer `joined`: before and after they
+        park: what brings the rows that go into layer `joined_before` to the pool, and finds each input's row there.
+        join, joined: what makes rows of as many inputs as `rows.batch` says, for that layer: before and after they
             are brought to `waiting`, features, weights and how many there are.
         source: the features that a batch from another device begins with; features: those that it ends with here.
     """
@@ -32,7 +33,7 @@ class TaskSlot(BufferSlot):
 
     def __init__(
         self, part: DevicePart, passes: Sequence[LayerPass], stages: Sequence[tuple[int, int]], tiles: int,
-        buffers: Sequence[Any], pool: Pool | None = None, joined: int | None = None,
+        buffers: Sequence[Any], pool: Pool | None = None, joined_before: int | None = None,
     ):  # fmt: skip
         super().__init__(part, tiles, buffers)
         self.source, device, active = self.features, self.device, self.rows.active
@@ -42,7 +43,7 @@ class TaskSlot(BufferSlot):
         self.after: list[list[Launch]] = []
         self.collect: list[Launch] = []
         for first, last in stages:
-            if pool and first == joined:
+            if pool and first == joined_before:
                 neurons = self.layers[first - 1].outputs
                 self.park = [*self.rows.park(first, self.features, neurons, pool), *self.rows.resolve(first)]
                 self.join, count, self.joined = self.rows.join(first, self.features, neurons)
